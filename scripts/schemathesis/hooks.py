@@ -38,7 +38,12 @@ for name, it in DECLARED.items():
     free = [state for state in it["initial"] if phases[state] in ("draft", "ready")]
     if it["kind"] == "run" and free:
         STARTED[name] = free
-ENDS = {name: ends(it) for name, it in DECLARED.items() if it["kind"] == "run"}
+# What nobody holds, such as an entry of the inbox, no worker ends.
+ENDS = {
+    name: ends(it)
+    for name, it in DECLARED.items()
+    if it["kind"] == "run" and any(state["phase"] == "held" for state in it["states"])
+}
 assert all(ENDS.values()) and {"deploy", "job"} <= set(STARTED), DECLARED.keys()
 
 # Of runs that were claimed, by token: who holds one may do what others are refused.

@@ -12,16 +12,22 @@ pub const UNKNOWN: Token = Token(0);
 
 /// Replays a run's events from the first. Nothing if they do not begin with its birth or have a gap.
 pub fn fold<'a>(lifecycle: &Lifecycle, events: impl IntoIterator<Item = &'a Event>) -> Option<Run> {
-    let mut events = events.into_iter();
-    let first = events.next().filter(|event| event.seq == 1)?;
-    let mut run = unborn(lifecycle, first.effect.born.as_ref()?, first);
-    apply(lifecycle, &mut run, first);
+    let mut run = None;
     for event in events {
-        if event.seq != run.seq + 1 || event.from != Some(run.state) {
-            return None;
-        }
-        apply(lifecycle, &mut run, event);
+        run = Some(follow(lifecycle, run, event)?);
     }
+    run
+}
+
+/// The run after the next event of its log, which the first one begins. None if it does not follow.
+pub fn follow(lifecycle: &Lifecycle, run: Option<Run>, event: &Event) -> Option<Run> {
+    let mut run = match run {
+        Some(run) if event.seq != run.seq + 1 || event.from != Some(run.state) => return None,
+        Some(run) => run,
+        None if event.seq != 1 => return None,
+        None => unborn(lifecycle, event.effect.born.as_ref()?, event),
+    };
+    apply(lifecycle, &mut run, event);
     Some(run)
 }
 
@@ -29,6 +35,7 @@ pub fn fold<'a>(lifecycle: &Lifecycle, events: impl IntoIterator<Item = &'a Even
 pub fn without_secrets(run: &Run) -> Run {
     let mut run = run.clone();
     run.ended_by = None;
+    run.ended_with = None;
     if let Some(lease) = &mut run.lease {
         *lease =
             Lease { token: UNKNOWN, length: Span::ZERO, until: Time::default(), worker: lease.worker.take() };
@@ -48,6 +55,7 @@ pub fn blank(lifecycle: &Lifecycle, state: StateId) -> Run {
         fence: 0,
         lease: None,
         ended_by: None,
+        ended_with: None,
         last_command: Text::default(),
         intent: None,
         requires_cleanup: false,

@@ -2,6 +2,7 @@
 //! Moves of many items are one event of the run.
 
 mod course;
+mod tries;
 
 use crate::decide::Draft;
 use crate::decide::hold;
@@ -14,6 +15,7 @@ use crate::run::{Failure, Run, Text, Token};
 use crate::time::{Span, Time};
 use course::Course;
 pub use course::Role;
+pub use tries::{Take, Tried, Tries, decide_tries, gather_items};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
@@ -28,6 +30,11 @@ pub struct Item {
     /// Ends the idempotency key that goes outside. Rises after a known answer only, so that a change whose
     /// answer was lost is asked for again under the same key.
     pub try_no: u32,
+    /// Throttled answers that made it wait, and for how long in all, of the present budget.
+    pub throttled: u32,
+    pub waited_ms: u32,
+    /// An answer under the present `try_no` was lost: the change may have been made. The key stays until an answer settles that.
+    pub in_doubt: bool,
     pub not_before: Option<Time>,
     pub discarded: bool,
     /// Runs again on resume: a cleanup names it in `after`.
@@ -51,6 +58,12 @@ pub struct ItemAsk<'a> {
     pub retry_in: Option<Span>,
     /// The outside gave an answer, whatever it was.
     pub answered: bool,
+    /// The answer was that it may be tried again: that settles nothing about an earlier try under the same key.
+    pub again: bool,
+    /// It went outside, and no answer came.
+    pub unanswered: bool,
+    /// The answer was to come later: the wait is counted.
+    pub throttled: bool,
     /// Which try this is about: a report that comes twice must not count for the next one.
     pub try_no: Option<u32>,
     pub discard: bool,
@@ -251,13 +264,21 @@ fn enter(kind: &Lifecycle, item: &mut Item, row: &Transition, ask: &ItemAsk<'_>,
     let (from, to) = (kind.phase(row.from), kind.state(row.to));
     item.state = row.to;
     if from == Phase::Held {
-        item.try_no += u32::from(ask.answered);
+        let keeps_key = item.in_doubt && ask.again;
+        item.try_no += u32::from(ask.answered && !keeps_key);
+        item.in_doubt = ask.unanswered || item.in_doubt && (keeps_key || !ask.answered);
+        if ask.throttled {
+            item.throttled = item.throttled.saturating_add(1);
+            item.waited_ms = item.waited_with(ask.retry_in.unwrap_or(Span::ZERO));
+        }
     }
     if row.guards.contains(&Guard::AttemptsLeft) {
         item.attempts += 1;
     }
     if from == Phase::Settled && to.phase != Phase::Settled {
         item.attempts = 0;
+        item.throttled = 0;
+        item.waited_ms = 0;
         item.progress = 0;
         item.failure = None;
         item.finished_at = None;
@@ -293,6 +314,9 @@ impl Item {
             attempts: 0,
             max_retries: 3,
             try_no: 1,
+            throttled: 0,
+            waited_ms: 0,
+            in_doubt: false,
             not_before: None,
             discarded: false,
             reruns: false,
@@ -317,6 +341,12 @@ impl Item {
             let row = kind.transitions_from(self.state).find(|row| row.to == *to);
             row.is_some_and(|row| row.guards.iter().any(|guard| !guard.holds(&self.facts(false))))
         })
+    }
+
+    /// How many milliseconds it would have waited in all after one more wait. A database keeps 31 bits of it.
+    fn waited_with(&self, wait: Span) -> u32 {
+        let ms = i64::from(self.waited_ms).saturating_add(wait.ms().max(0)).min(i64::from(i32::MAX));
+        u32::try_from(ms).unwrap_or(u32::MAX)
     }
 
     fn facts(&self, uses_retry: bool) -> Facts {

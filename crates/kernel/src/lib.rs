@@ -3,7 +3,9 @@
 //! Nothing here reads a clock, draws a random number, waits or does I/O. Instants come in as [`Time`],
 //! randomness as tokens and numbers; what should be written goes out as a [`Change`].
 
+pub mod alert;
 pub mod decide;
+mod decimal;
 pub mod event;
 pub mod fold;
 pub mod format;
@@ -24,11 +26,12 @@ pub mod text;
 pub mod time;
 pub mod waiting;
 
-pub use decide::{allowed, create, decide};
+pub use decide::{allowed, counted_end, create, decide};
+pub use decimal::Decimal;
 pub use event::{Change, Event};
 pub use guard::Guard;
 pub use lifecycle::{Actor, Catalog, Lifecycle, Outcome, Phase, StateId};
-pub use pace::{backoff, breaker, bucket, retry_after};
+pub use pace::{backoff, breaker, bucket, destination, retry_after};
 pub use refusal::{Code, Refusal};
 pub use request::{Ask, Request, Who};
 pub use run::{Failure, Intent, Lease, Run, Token};

@@ -13,8 +13,10 @@ pub enum Code {
     LeaseHeld,
     NotDue,
     CancelRequested,
+    PauseRequested,
     FailureRecorded,
     CleanupOwed,
+    OutOfDate,
     InvalidInput,
 }
 
@@ -34,15 +36,17 @@ pub struct Refusal {
 }
 
 impl Code {
-    pub const ALL: [Code; 9] = [
+    pub const ALL: [Code; 11] = [
         Code::InvalidTransition,
         Code::ActorNotAllowed,
         Code::LeaseLost,
         Code::LeaseHeld,
         Code::NotDue,
         Code::CancelRequested,
+        Code::PauseRequested,
         Code::FailureRecorded,
         Code::CleanupOwed,
+        Code::OutOfDate,
         Code::InvalidInput,
     ];
 
@@ -54,8 +58,10 @@ impl Code {
             Code::LeaseHeld => "LEASE_HELD",
             Code::NotDue => "NOT_DUE",
             Code::CancelRequested => "CANCEL_REQUESTED",
+            Code::PauseRequested => "PAUSE_REQUESTED",
             Code::FailureRecorded => "FAILURE_RECORDED",
             Code::CleanupOwed => "CLEANUP_OWED",
+            Code::OutOfDate => "OUT_OF_DATE",
             Code::InvalidInput => "INVALID_INPUT",
         }
     }
@@ -68,11 +74,15 @@ impl Code {
             Code::LeaseLost => "the lease token is not the run's (any more): stop working on it",
             Code::LeaseHeld => "another worker holds the run, or the engine has yet to end it",
             Code::NotDue => "not yet: its schedule, retry time or time to live lies ahead",
-            Code::CancelRequested => "a cancel was asked for first: finish as cancelled",
+            Code::CancelRequested => {
+                "a cancel was asked for first: nothing begins but cleanups, and the run finishes as cancelled"
+            }
+            Code::PauseRequested => "a pause was asked for: nothing begins but cleanups before it",
             Code::FailureRecorded => {
                 "a failure was recorded first: nothing begins but cleanups, and the run ends as that"
             }
             Code::CleanupOwed => "the run requires cleanup and ends only after it",
+            Code::OutOfDate => "what it would do was looked at too long ago: look again, or force it",
             Code::InvalidInput => "a field of the request is wrong",
         }
     }

@@ -42,6 +42,8 @@ pub enum Ask<'a> {
     Command { name: &'a str, with: With<'a> },
     /// The engine looks whether a lease or a time to live has run out.
     Sweep,
+    /// The engine looks at a run whose queue is paused: nobody can take it, so that the time does not count.
+    QueuePaused,
     /// The operation that works on this run has settled.
     OperationEnded,
 }
@@ -55,6 +57,8 @@ pub struct Finish<'a> {
     pub retry_in: Option<Span>,
     /// Of a parked state: when the run goes on by itself if no person has let it. Nothing means never.
     pub goes_on_at: Option<Time>,
+    /// A digest of all that the finish brings along, for whoever tells a repeat from another finish. None if it brings nothing.
+    pub brings: Option<Token>,
 }
 
 /// What a run waits for in nobody's hands.
@@ -125,7 +129,7 @@ impl Ask<'_> {
             | Ask::Release { .. }
             | Ask::RequireCleanup { .. } => actor == Actor::Worker,
             Ask::Command { .. } => actor != Actor::Worker,
-            Ask::Sweep | Ask::OperationEnded => actor == Actor::Engine,
+            Ask::Sweep | Ask::QueuePaused | Ask::OperationEnded => actor == Actor::Engine,
         }
     }
 }

@@ -38,6 +38,16 @@ pub struct Intent {
     pub graceful: bool,
 }
 
+impl Intent {
+    /// What somebody said when they asked for it, or who asked.
+    pub fn in_words(&self) -> String {
+        match &self.reason {
+            Some(reason) => reason.to_string(),
+            None => format!("{} by {}", self.want.command(), self.by),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Want {
     Cancel,
@@ -67,6 +77,8 @@ pub struct Run {
     pub lease: Option<Lease>,
     /// The token that settled or parked the run: its finish, sent again, is answered as the first time.
     pub ended_by: Option<Token>,
+    /// A digest of what that finish brought along: one that brings something else is not the same finish.
+    pub ended_with: Option<Token>,
     /// The last command that led from state to state, so that a repeated one is known.
     pub last_command: Text,
     pub intent: Option<Intent>,

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use crate::text::{MAX_NAME_BYTES, TextError, refuse_text};
+use crate::text::{MAX_NAME_BYTES, TextError, refuse_text, shell_word};
 
 /// Whoever names no tenant is this one. What it declares is the installation's.
 pub const DEFAULT: &str = "default";
@@ -19,6 +19,11 @@ pub fn own_name(tenant: &str, name: &str) -> String {
 /// What all stored names of a tenant begin with. The default tenant's have no such beginning, and no separator.
 pub fn prefix(tenant: &str) -> String {
     if tenant == DEFAULT { String::new() } else { format!("{tenant}{SEPARATOR}") }
+}
+
+/// What a command line needs to mean a tenant.
+pub fn option_of(tenant: &str) -> String {
+    if tenant == DEFAULT { String::new() } else { format!(" --tenant {}", shell_word(tenant)) }
 }
 
 /// Whose a stored name is.
@@ -80,6 +85,15 @@ pub fn check_given(field: &str, name: &str) -> Result<(), TextError> {
         ));
     }
     refuse_text(field, name, MAX_NAME_BYTES)
+}
+
+/// As [`check_given`], for the tenant that somebody names for all that they ask.
+pub fn check_tenant(field: &str, name: &str) -> Result<(), TextError> {
+    if name.chars().any(char::is_control) {
+        let message = format!("has a control character; allowed: 1 to {MAX_NAME_BYTES} bytes of text");
+        return Err(TextError { field: field.to_owned(), message });
+    }
+    check_given(field, name)
 }
 
 #[cfg(test)]

@@ -105,6 +105,19 @@ impl Span {
         self.0 / 1_000
     }
 
+    /// The two largest units, for people: `4m07s`.
+    pub fn rounded(self) -> String {
+        let ms = self.ms().max(0);
+        let seconds = ms / 1_000;
+        match seconds {
+            0..10 => format!("{seconds}.{}s", ms % 1_000 / 100),
+            10..60 => format!("{seconds}s"),
+            60..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+            3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
+            _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
+        }
+    }
+
     /// Reads `500ms`, `60s`, `5m`, `24h`, `7d`: one whole number and one unit, nothing else.
     pub fn parse(text: &str) -> Option<Span> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -266,6 +279,20 @@ impl serde::Serialize for Time {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans_are_told_by_their_two_largest_units() {
+        for (ms, told) in [
+            (-1, "0.0s"),
+            (1_250, "1.2s"),
+            (32_000, "32s"),
+            (247_000, "4m07s"),
+            (3_600_000, "1h00m"),
+            (90_000_000, "1d01h"),
+        ] {
+            assert_eq!(Span::from_ms(ms).rounded(), told);
+        }
+    }
 
     #[test]
     fn spans_read_and_print_the_same() {

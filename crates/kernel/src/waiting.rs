@@ -3,8 +3,10 @@
 mod held;
 mod line;
 
+use crate::guard::Guard;
 use crate::lifecycle::{Actor, Lifecycle, Phase, StateId};
-use crate::run::{Run, Want};
+use crate::run::{Run, Text, Want};
+use crate::text::shell_word;
 use crate::time::Time;
 
 pub use held::{REASONS_TO_GIVE_BACK, asked, is_orphaned, is_to_be_taken};
@@ -96,6 +98,16 @@ pub struct Around<'a> {
     pub workers: &'a [WorkerFacts],
     /// How many of its queue are taken before it, as far as they were counted.
     pub ahead: Ahead,
+    pub asks: Asks<'a>,
+}
+
+/// What a run that waits for people asks them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asks<'a> {
+    /// What nobody has decided yet.
+    pub open: &'a [String],
+    /// Something is decided: what the run asked when it began to wait is not all asked any more.
+    pub is_partly_decided: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,19 +158,20 @@ impl LimitFacts {
         let more = self.held.saturating_sub(self.by.len() as u64);
         match (self.by.join(", "), more) {
             (names, 0) => names,
+            (names, 1) if names.is_empty() => "1 run".to_owned(),
             (names, more) if names.is_empty() => format!("{more} runs"),
             (names, more) => format!("{names} and {more} more"),
         }
     }
 }
 
-/// Whether a run in this state waits for somebody to decide: it is parked, or a draft that a person may send on.
+/// Whether a run in this state waits for somebody to decide: it is parked, or a draft that a person may send on or settle otherwise than by a cancel.
 pub fn waits_for_people(lifecycle: &Lifecycle, state: StateId) -> bool {
     let is_sent_on = || {
         lifecycle.transitions_from(state).any(|transition| {
             let by_people =
                 [Actor::Client, Actor::Operator].into_iter().any(|actor| transition.by.contains(actor));
-            by_people && lifecycle.phase(transition.to) != Phase::Settled
+            by_people && &*transition.command != Want::Cancel.command()
         })
     };
     match lifecycle.phase(state) {
@@ -181,6 +194,29 @@ pub fn waiting(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<
 /// Commands that the command line has a verb for: it asks what they need. All others are given by `run do`.
 const VERBS: [&str; 2] = ["resume", "retry"];
 
+/// What gives a command to a run that waits for people, with all that the lifecycle's table asks for: a reason, and where nobody is
+/// asked to decide anything, that this is meant.
+pub fn command_line(lifecycle: &Lifecycle, run: &Run, command: &str, asks: &Asks<'_>) -> String {
+    let needs = |guard: Guard| {
+        let mut rows = lifecycle.transitions_from(run.state);
+        rows.any(|row| &*row.command == command && row.by.any_person() && row.guards.contains(&guard))
+    };
+    let id = &run.id;
+    let verb = match VERBS.contains(&command) {
+        true => format!("waypost run {command} {id}"),
+        false => format!("waypost run do {id} {command}"),
+    };
+    let force = if needs(Guard::ResolvedOrForced) && asks.open.is_empty() { " --force" } else { "" };
+    let reason = if needs(Guard::HasReason) { " --reason TEXT" } else { "" };
+    format!("{verb}{force}{reason}")
+}
+
+/// The command that sends a run which waits for people on.
+pub fn next_command(lifecycle: &Lifecycle, run: &Run) -> Option<Text> {
+    let cancel = Want::Cancel.command();
+    crate::allowed(lifecycle, run).into_iter().find(|name| **name != *cancel)
+}
+
 /// To the second, as people say it.
 fn at(time: Time) -> Time {
     Time::from_ms(time.ms().div_euclid(1_000) * 1_000)
@@ -199,26 +235,29 @@ impl Waiting {
 impl Around<'_> {
     /// What a command needs to mean the run's tenant.
     fn tenant_option(&self) -> String {
-        if self.tenant == crate::tenant::DEFAULT {
-            String::new()
-        } else {
-            format!(" --tenant {}", self.tenant)
-        }
+        crate::tenant::option_of(self.tenant)
     }
 
     fn resume_the_queue(&self) -> String {
-        format!("waypost queue resume {}{}", self.queue, self.tenant_option())
+        format!("waypost queue resume {}{}", shell_word(self.queue), self.tenant_option())
     }
 
-    fn start_a_worker(&self) -> String {
-        let queue = if self.queue == "default" { String::new() } else { format!(" --queue {}", self.queue) };
+    fn start_a_worker(&self, run: &Run) -> String {
+        let queue = if self.queue == "default" {
+            String::new()
+        } else {
+            format!(" --queue {}", shell_word(self.queue))
+        };
         let what = match (self.brings, self.playbook) {
             (true, _) => "--allow-commands",
             (false, Some(_)) => "--playbooks DIR",
             (false, None) => {
-                return "it names no playbook and brings no command, so `waypost worker` never takes it: a program of yours \
-                        that claims by HTTP does; or cancel it and start it with one"
-                    .to_owned();
+                let is_cancelled = run.intent.as_ref().is_some_and(|intent| intent.want == Want::Cancel);
+                let instead = if is_cancelled { "" } else { "; or cancel it and start it with one" };
+                return format!(
+                    "it names no playbook and brings no command, so `waypost worker` never takes it: a program of yours \
+                     that claims by HTTP does{instead}"
+                );
             }
         };
         format!("start one: waypost worker{queue} {what}{}", self.tenant_option())
@@ -258,10 +297,12 @@ fn person(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiti
         let text = format!("nobody answered until {}; the next worker or server goes on with it", at(until));
         return Some(of(Reason::Person, since, text));
     }
-    let cancel = Want::Cancel.command();
-    let allowed = crate::allowed(lifecycle, run);
-    let next = allowed.iter().map(|name| &**name).find(|name| *name != cancel);
+    let next = next_command(lifecycle, run);
     let text = match &run.reason {
+        // The reason is what was asked at first.
+        _ if around.asks.is_partly_decided && !around.asks.open.is_empty() => {
+            format!("waits for a person: {}", around.asks.open.join(", "))
+        }
         Some(reason) => format!("waits for a person: {reason}"),
         None if lifecycle.phase(run.state) == Phase::Draft => {
             "a draft: waits for a person to send it on".to_owned()
@@ -271,8 +312,7 @@ fn person(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiti
     let waiting = of(Reason::Person, since, text);
     let whose = around.tenant_option();
     Some(match next {
-        Some(next) if VERBS.contains(&next) => waiting.hint(format!("waypost run {next} {}{whose}", run.id)),
-        Some(next) => waiting.hint(format!("waypost run do {} {next}{whose}", run.id)),
+        Some(next) => waiting.hint(format!("{}{whose}", command_line(lifecycle, run, &next, &around.asks))),
         None => waiting,
     })
 }

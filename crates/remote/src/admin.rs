@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use waypost_kernel::{Actor, Code, Lifecycle, Refusal, Time};
+use waypost_kernel::{Actor, Code, Lifecycle, Refusal, Span, Time};
 use waypost_store::wire::{event_from, queue_from};
 use waypost_store::{
-    CommandWrite, EventRow, Feed, Filter, Needs, Page, Parts, QueueRow, Result, RunRow, Setting, StoreError,
-    Who, parse_time,
+    CommandWrite, CommandedClaim, EventRow, Feed, Filter, Page, Parts, QueueRow, Result, RunRow, Setting,
+    StoreError, Take, Who, parse_time,
 };
 
 use super::RemoteStore;
@@ -58,11 +58,36 @@ impl RemoteStore {
     }
 
     pub(crate) async fn command(&self, command: CommandWrite) -> Result<RunRow> {
+        let body = self.command_body(&command).await?;
+        let path = of_run(&command.run_id, &format!("/{}", part(&command.name)))?;
+        let ask = Ask::post(path, body).of(&command.tenant).if_seq(command.if_seq);
+        self.row(&ask.send(self).await?).await
+    }
+
+    pub(crate) async fn command_claimed(&self, command: CommandWrite, take: Take) -> Result<CommandedClaim> {
+        let body = json!({
+            "command": self.command_body(&command).await?,
+            "worker": take.worker,
+            "lease_ms": take.lease.map(Span::ms),
+            "start": take.start,
+        });
+        let path = of_run(&command.run_id, &format!("/{}/claimed", part(&command.name)))?;
+        let ask = Ask::post(path, body).of(&command.tenant).if_seq(command.if_seq);
+        let answer = ask.send(self).await?;
+        let claimed = if answer["lease"].is_object() { Some(self.claimed(&answer).await?) } else { None };
+        let run = match &claimed {
+            Some(claimed) => claimed.run.clone(),
+            None => self.row(&answer["run"]).await?,
+        };
+        Ok(CommandedClaim { run, claimed })
+    }
+
+    async fn command_body(&self, command: &CommandWrite) -> Result<Value> {
         let actor = command.actor.unwrap_or(Actor::Operator);
         if !matches!(actor, Actor::Client | Actor::Operator) {
-            return Err(self.not_for(actor, command).await?.into());
+            return Err(self.not_for(actor, command.clone()).await?.into());
         }
-        let body = json!({
+        Ok(json!({
             "as": actor.name(),
             "reason": command.reason,
             "force": command.force,
@@ -70,10 +95,7 @@ impl RemoteStore {
             "targets": command.items,
             "resolutions": command.resolutions,
             "by": command.by,
-        });
-        let path = of_run(&command.run_id, &format!("/{}", part(&command.name)))?;
-        let ask = Ask::post(path, body).of(&command.tenant).if_seq(command.if_seq);
-        self.row(&ask.send(self).await?).await
+        }))
     }
 
     pub(crate) async fn run(&self, tenant: String, id: String) -> Result<RunRow> {
@@ -95,19 +117,10 @@ impl RemoteStore {
 
     pub(crate) async fn runs(&self, filter: Filter) -> Result<Page> {
         let mut path = format!("/v1/runs?limit={}", filter.limit.clamp(1, 500));
-        for (name, value) in [
-            ("lifecycle", &filter.lifecycle),
-            ("status", &filter.status),
-            ("queue", &filter.queue),
-            ("q", &filter.text),
-            ("cursor", &filter.cursor),
-        ] {
-            if let Some(value) = value {
-                path.push_str(&format!("&{name}={}", part(value)));
-            }
-        }
-        if let Some(needs) = filter.needs {
-            path.push_str(if needs == Needs::Worker { "&needs=worker" } else { "&needs=person" });
+        let asked =
+            filter.object().into_iter().filter_map(|(name, value)| Some((name, value.as_str()?.to_owned())));
+        for (name, value) in asked.chain(filter.cursor.clone().map(|cursor| ("cursor".to_owned(), cursor))) {
+            path.push_str(&format!("&{name}={}", part(&value)));
         }
         if filter.include != Parts::NONE {
             path.push_str(&format!("&include={}", filter.include.names()));

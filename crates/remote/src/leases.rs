@@ -150,7 +150,7 @@ impl RemoteStore {
         }
     }
 
-    fn renewed(&self, answer: &Value) -> Result<Renewed> {
+    pub(crate) fn renewed(&self, answer: &Value) -> Result<Renewed> {
         let time = |name: &str| answer[name].as_str().and_then(parse_time);
         let (Some(expires_at), Some(now)) = (time("expires_at"), time("now")) else {
             return Err(StoreError::Unusable(format!("{} sent a heartbeat without its times", self.base)));
@@ -159,7 +159,7 @@ impl RemoteStore {
         Ok(Renewed { expires_at, now, intent, graceful: answer["graceful"] == true })
     }
 
-    fn items_of(&self, answer: &Value) -> Result<Vec<ItemRow>> {
+    pub(crate) fn items_of(&self, answer: &Value) -> Result<Vec<ItemRow>> {
         let objects = answer["items"].as_array().into_iter().flatten();
         let items: Option<Vec<ItemRow>> = objects.map(item_from).collect();
         items.ok_or_else(|| StoreError::Unusable(format!("{} sent an item without its parts", self.base)))
@@ -191,8 +191,12 @@ impl RemoteStore {
 
     pub(crate) async fn item_page(&self, filter: ItemFilter) -> Result<ItemPage> {
         let mut path = of_run(&filter.run_id, &format!("/items?limit={}", filter.limit.clamp(1, MAX_PAGE)))?;
-        for (name, value) in [("kind", &filter.kind), ("status", &filter.status), ("cursor", &filter.cursor)]
-        {
+        for (name, value) in [
+            ("kind", &filter.kind),
+            ("status", &filter.status),
+            ("error_code", &filter.code),
+            ("cursor", &filter.cursor),
+        ] {
             if let Some(value) = value {
                 path.push_str(&format!("&{name}={}", part(value)));
             }

@@ -5,12 +5,15 @@
 
 mod access;
 mod admin;
+mod agents;
+mod alerts;
 mod ask;
 mod leases;
 mod playbooks;
 mod queue;
 mod schedules;
 mod stats;
+mod targets;
 mod workers;
 
 use std::future::Future;

@@ -168,7 +168,7 @@ impl RemoteStore {
         Ok(Enqueued { run: self.row(&answer["run"]).await?, replayed: answer["replayed"] == true })
     }
 
-    async fn claimed(&self, answer: &Value) -> Result<Claimed> {
+    pub(crate) async fn claimed(&self, answer: &Value) -> Result<Claimed> {
         let mut run = self.row(&answer["run"]).await?;
         let lease = &answer["lease"];
         let read = || {

@@ -46,6 +46,8 @@ impl RemoteStore {
         match change {
             ScheduleChange::Put(write) => {
                 body["definition"] = write.definition;
+                // A store takes it as it is.
+                body["unknown_playbook"] = true.into();
                 body["folder"] = json!(write.folder);
                 let answer = Ask::put(of(&write.name, ""), body).only_of(Some(who.tenant)).send(self).await?;
                 let put = ScheduleChanged::PUT

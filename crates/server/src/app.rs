@@ -9,6 +9,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use waypost_store::{Database, RunRow};
 use waypost_worker::Stage;
+use waypost_worker::alerts::Alerts;
+use waypost_worker::projection::Projection;
 use waypost_worker::webhooks::Github;
 
 use crate::api::playbooks::by_name::Lookups;
@@ -31,6 +33,10 @@ pub struct Options {
     pub needs_tokens: bool,
     /// What `/webhooks/github` takes.
     pub github: Option<Arc<Github>>,
+    /// Where agents' runs are written to, and read from.
+    pub projection: Option<Arc<Projection>>,
+    /// Whom `POST /v1/alerts/test` tells.
+    pub alerts: Alerts,
     /// Connections at once.
     pub connections: usize,
     /// Of each token.
@@ -43,6 +49,8 @@ pub struct Options {
     pub body_bytes: usize,
     /// Memory for answers that their clients have not taken yet.
     pub answer_bytes: usize,
+    /// Runs that are read for figures and charts.
+    pub sampled_runs: usize,
 }
 
 impl Default for Options {
@@ -50,12 +58,15 @@ impl Default for Options {
         Options {
             needs_tokens: false,
             github: None,
+            projection: None,
+            alerts: Alerts::default(),
             connections: 1_024,
             rate: Rate::default(),
             own_schedules: Vec::new(),
             write_within: Duration::from_secs(20),
             body_bytes: 64 * 1024 * 1024,
             answer_bytes: 48 * 1024 * 1024,
+            sampled_runs: 20_000,
         }
     }
 }

@@ -383,6 +383,12 @@ fn refuse_unfit(shape: &Shape, object: &Map<String, Value>, at: &str) -> Result<
     Ok(())
 }
 
+/// The same of a body that the server put together itself.
+pub fn read_object(shape: &Shape, object: Map<String, Value>) -> Result<Node> {
+    refuse_unfit(shape, &object, "")?;
+    checked(shape, object)
+}
+
 fn checked(shape: &Shape, object: Map<String, Value>) -> Result<Node> {
     read_request(object, shape).map_err(|wrongs| Problem::fields(&INVALID_INPUT, &wrongs))
 }

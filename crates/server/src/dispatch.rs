@@ -18,6 +18,7 @@ use crate::answer::Result;
 use crate::api::{self, Method, Route};
 use crate::app::App;
 use crate::call::{Asked, Call, Turn, check_headers, drain, read_body, read_query};
+use crate::console;
 use crate::guard;
 use crate::problem::{BUSY, INTERNAL_ERROR, INVALID_QUERY, METHOD_NOT_ALLOWED, NOT_FOUND, Problem};
 use crate::room::bytes::Bytes;
@@ -51,7 +52,11 @@ async fn answer(app: Arc<App>, route: &'static Route, request: Request) -> Respo
     // Who waits for our word before it sends its body has sent nothing.
     let waits = request.headers().contains_key(EXPECT);
     let in_flight = app.metrics.begin();
-    let (parts, mut body) = request.into_parts();
+    let (mut parts, mut body) = request.into_parts();
+    if route.is_page {
+        console::session::adopt(&mut parts.headers);
+    }
+    let page = route.is_page.then(|| parts.clone());
     let asked = AssertUnwindSafe(ask(app.clone(), route, parts, &mut body, seat.clone())).catch_unwind();
     let asked = asked.await;
     if !waits && !matches!(asked, Ok(Ok(_))) {
@@ -64,13 +69,14 @@ async fn answer(app: Arc<App>, route: &'static Route, request: Request) -> Respo
             if problem.status >= 500 && problem.code != BUSY.code {
                 tracing::warn!(request_id, route = route.path, code = problem.code, "{}", problem.detail);
             }
-            (problem.response(&request_id, &instance), None)
+            (refused(route, &problem, &request_id, page.as_ref(), &instance), None)
         }
         // What it said is in the log; a client has no use for it.
         Err(_) => {
             tracing::error!(request_id, route = route.path, "a handler panicked");
             let message = "the server has a defect; its log has more under this request id";
-            (Problem::new(&INTERNAL_ERROR, message).response(&request_id, &instance), None)
+            let problem = Problem::new(&INTERNAL_ERROR, message);
+            (refused(route, &problem, &request_id, page.as_ref(), &instance), None)
         }
     };
     drop(in_flight);
@@ -80,6 +86,20 @@ async fn answer(app: Arc<App>, route: &'static Route, request: Request) -> Respo
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response.map(|body| keeping(body, kept))
+}
+
+fn refused(
+    route: &Route,
+    problem: &Problem,
+    request_id: &str,
+    page: Option<&Parts>,
+    instance: &str,
+) -> Response<Body> {
+    match page {
+        Some(parts) => console::refused(problem, request_id, parts),
+        None if route.is_front => problem.enveloped(request_id),
+        None => problem.response(request_id, instance),
+    }
 }
 
 /// What an answer takes of the server until its client has all of it.
@@ -156,7 +176,10 @@ async fn fallback(request: Request) -> Response<Body> {
         let detail = format!("this path takes {allow}");
         Problem { allow: Some(allow), ..Problem::new(&METHOD_NOT_ALLOWED, detail) }
     };
-    let mut response = problem.response(&request_id, &path);
+    let mut response = match api::is_front(&path) {
+        true => problem.enveloped(&request_id),
+        false => problem.response(&request_id, &path),
+    };
     finish(response.headers_mut(), &request_id);
     response
 }

@@ -4,7 +4,7 @@ use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
 use std::borrow::Cow;
-use waypost_kernel::tenant::{DEFAULT, check_given};
+use waypost_kernel::tenant::{DEFAULT, check_tenant};
 use waypost_kernel::text::MAX_NAME_BYTES;
 use waypost_store::{EVERY_TENANT, Secret};
 
@@ -209,9 +209,7 @@ fn tenant(headers: &HeaderMap) -> Result<Option<String>> {
     let Some(value) = headers.get("waypost-tenant") else { return Ok(None) };
     let decoded = percent_encoding::percent_decode(value.as_bytes()).decode_utf8().ok();
     // All tenants are a token's, and no name.
-    let is_one = |name: &Cow<'_, str>| {
-        check_given("tenant", name).is_ok() && *name != EVERY_TENANT && !name.chars().any(char::is_control)
-    };
+    let is_one = |name: &Cow<'_, str>| check_tenant("tenant", name).is_ok() && *name != EVERY_TENANT;
     match decoded.filter(is_one) {
         Some(name) => Ok(Some(name.into_owned())),
         None => {

@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::map::Entry;
+use serde_json::{Map, Value, json};
 use waypost_kernel::text::explain;
 use waypost_schema::{Kind, Shape};
 
@@ -32,11 +33,23 @@ pub struct Scale<'b> {
     pub most: usize,
     asked: usize,
     refused: Option<Problem>,
+    wrong: Option<Wrong>,
 }
+
+/// What JSON lets pass and no reader takes as it was meant.
+#[derive(Debug)]
+struct Wrong {
+    message: &'static str,
+    /// Where it stands, from the inside out.
+    place: Vec<String>,
+}
+
+const TWICE: &str = "is there twice: send it once";
+const TOO_LONG_A_NUMBER: &str = "is an integer beyond 64 bits, which would lose digits: allowed are -9223372036854775808 to 18446744073709551615, or a text";
 
 impl Scale<'_> {
     pub fn new(held: &mut Bytes, taken: usize, most: usize) -> Scale<'_> {
-        Scale { held, taken, most, asked: taken, refused: None }
+        Scale { held, taken, most, asked: taken, refused: None, wrong: None }
     }
 
     fn add(&mut self, bytes: usize) -> bool {
@@ -67,7 +80,7 @@ pub fn read(bytes: &[u8], shape: &'static Shape, is_lenient: bool, mut scale: Sc
     let text = String::from_utf8_lossy(bytes);
     match parse(text.as_bytes(), shape, &mut scale) {
         Ok(value) => Ok(value),
-        Err(first) if scale.refused.is_some() => Err(refusal(scale, &first)),
+        Err(first) if scale.refused.is_some() || scale.wrong.is_some() => Err(refusal(scale, &first)),
         Err(first) => {
             scale.taken = from;
             parse(mended(&text).as_bytes(), shape, &mut scale).map_err(|_| refusal(scale, &first))
@@ -76,7 +89,41 @@ pub fn read(bytes: &[u8], shape: &'static Shape, is_lenient: bool, mut scale: Sc
 }
 
 fn refusal(scale: Scale<'_>, error: &serde_json::Error) -> Problem {
+    if let Some(Wrong { message, place }) = scale.wrong {
+        let escaped = |name: &String| name.replace('~', "~0").replace('/', "~1");
+        let pointer = place.iter().rev().map(|name| format!("/{}", escaped(name))).collect::<String>();
+        let errors = json!([{ "pointer": pointer, "detail": message }]);
+        return Problem::new(&INVALID_JSON, format!("{pointer}: {message}")).with("errors", errors);
+    }
     scale.refused.unwrap_or_else(|| Problem::field(&INVALID_JSON, "body", &explain(error)))
+}
+
+/// Whether this number stands there as a whole one, longer than 64 bits. Looked for when one was read that may have been one.
+fn has_long_integer(text: &[u8], read_as: f64) -> bool {
+    let is_of_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+    let mut at = 0;
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'"' => {
+                at += 1;
+                while !matches!(text.get(at), None | Some(b'"')) {
+                    at += if text[at] == b'\\' { 2 } else { 1 };
+                }
+                at += 1;
+            }
+            b'-' | b'0'..=b'9' => {
+                let length = text[at..].iter().take_while(|byte| is_of_number(byte)).count();
+                let number = std::str::from_utf8(&text[at..at + length]).unwrap_or_default();
+                let is_whole = !number.contains(['.', 'e', 'E']);
+                if is_whole && number.parse() == Ok(read_as) {
+                    return true;
+                }
+                at += length;
+            }
+            _ => at += 1,
+        }
+    }
+    false
 }
 
 fn parse(
@@ -86,7 +133,8 @@ fn parse(
 ) -> std::result::Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let scale = RefCell::new(scale);
-    let value = Part { place: Place::Fields(shape), scale: &scale }.deserialize(&mut deserializer)?;
+    let whole = Part { place: Place::Fields(shape), scale: &scale, text: bytes };
+    let value = whole.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
@@ -121,6 +169,7 @@ impl Place {
 struct Part<'r, 's, 'b> {
     place: Place,
     scale: &'r RefCell<&'s mut Scale<'b>>,
+    text: &'r [u8],
 }
 
 impl Part<'_, '_, '_> {
@@ -129,6 +178,19 @@ impl Part<'_, '_, '_> {
             true => Ok(()),
             false => Err(E::custom("the body takes too much room")),
         }
+    }
+
+    fn wrong<E: serde::de::Error>(&self, message: &'static str) -> E {
+        self.scale.borrow_mut().wrong = Some(Wrong { message, place: Vec::new() });
+        E::custom(message)
+    }
+
+    /// What is wrong inside stands at this name.
+    fn inside<E>(&self, name: impl FnOnce() -> String, error: E) -> E {
+        if let Some(wrong) = &mut self.scale.borrow_mut().wrong {
+            wrong.place.push(name());
+        }
+        error
     }
 
     fn at(self, place: Place) -> Self {
@@ -163,7 +225,11 @@ impl<'de> Visitor<'de> for Part<'_, '_, '_> {
         Ok(number.into())
     }
 
-    fn visit_f64<E>(self, number: f64) -> std::result::Result<Value, E> {
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> std::result::Result<Value, E> {
+        const LONG: f64 = 9_223_372_036_854_775_808.0;
+        if number.abs() >= LONG && has_long_integer(self.text, number) {
+            return Err(self.wrong(TOO_LONG_A_NUMBER));
+        }
         Ok(number.into())
     }
 
@@ -190,7 +256,9 @@ impl<'de> Visitor<'de> for Part<'_, '_, '_> {
                 while list.next_element::<IgnoredAny>()?.is_some() {}
                 break;
             }
-            let Some(value) = list.next_element_seed(self.at(of))? else { break };
+            let value = list.next_element_seed(self.at(of));
+            let value = value.map_err(|error| self.inside(|| values.len().to_string(), error))?;
+            let Some(value) = value else { break };
             self.weigh(VALUE_BYTES)?;
             values.push(value);
         }
@@ -218,8 +286,17 @@ impl<'de> Visitor<'de> for Part<'_, '_, '_> {
                 self.weigh(LEAF_BYTES)?;
             }
             self.weigh(name.len())?;
-            let value = object.next_value_seed(self.at(place))?;
-            members.insert(name, value);
+            match members.entry(name) {
+                Entry::Vacant(slot) => {
+                    let value = object.next_value_seed(self.at(place));
+                    let value = value.map_err(|error| self.inside(|| slot.key().clone(), error))?;
+                    slot.insert(value);
+                }
+                Entry::Occupied(slot) => {
+                    let error = self.wrong(TWICE);
+                    return Err(self.inside(|| slot.key().clone(), error));
+                }
+            }
         }
         Ok(Value::Object(members))
     }
@@ -258,7 +335,6 @@ fn unit(bytes: &[u8], at: usize) -> Option<u32> {
 mod tests {
     use super::*;
     use crate::room::bytes::Budget;
-    use serde_json::json;
     use waypost_schema::optional;
 
     const PAIR: Shape =
@@ -298,6 +374,32 @@ mod tests {
         for text in ["", "{", r#""\ud800"#, "[1e999]"] {
             let body = format!("{{\"any\": {text}}}");
             assert!(lenient(text).is_err() && read_as(body.as_bytes(), false, 1 << 20).is_err(), "{text}");
+        }
+    }
+
+    // proves X10
+    #[test]
+    fn what_would_be_read_otherwise_than_it_was_meant_is_refused_where_it_stands() {
+        for (text, place) in [
+            (r#"{"any": 1, "any": 2}"#, "/any"),
+            (r#"{"any": {"a/b": [0, {"c": 1, "c": 1}]}}"#, "/any/a~1b/1/c"),
+            (r#"{"pairs": [{"any": 1, "any": 2}]}"#, "/pairs/0/any"),
+            (r#"{"any": 123456789012345678901234567890}"#, "/any"),
+            (r#"{"any": ["\"", 1e30, 2.5, -9223372036854775809]}"#, "/any/3"),
+            (r#"{"any": [18446744073709551616]}"#, "/any/0"),
+        ] {
+            for is_lenient in [true, false] {
+                let refused = read_as(text.as_bytes(), is_lenient, 1 << 20).expect_err(text);
+                assert_eq!((refused.code, refused.status), ("INVALID_JSON", 400), "{text}");
+                assert_eq!(refused.more["errors"][0]["pointer"], place, "{text}: {}", refused.detail);
+            }
+        }
+        for text in [
+            r#"{"any": [18446744073709551615, -9223372036854775808, 1e30, 1e300, 123456789012345678901234567890.0, -0.0]}"#,
+            r#"{"any": ["123456789012345678901234567890", 1e30]}"#,
+            r#"{"any": [{"a": 1}, {"a": 2}], "word": "a"}"#,
+        ] {
+            assert!(read_as(text.as_bytes(), false, 1 << 20).is_ok(), "{text}");
         }
     }
 

@@ -10,7 +10,7 @@ use crate::api::{self, Content, Route, RouteResponse};
 /// Links of one answer, by the operation that each leads to.
 pub fn links(route: &Route, response: &RouteResponse) -> Map<String, Value> {
     let Content::Json(shape) = response.body else { return Map::new() };
-    let found = api::routes().filter_map(|to| Some((to.name.to_owned(), link(route, shape, to)?)));
+    let found = api::documented().filter_map(|to| Some((to.name.to_owned(), link(route, shape, to)?)));
     found.collect()
 }
 
@@ -59,7 +59,7 @@ fn place(from: &Route, shape: &Shape, to: &Route, name: &str) -> Option<String> 
 /// What answers call otherwise than the routes that ask for it.
 static ALIASES: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let mut shapes: Vec<&'static Shape> = Vec::new();
-    for response in api::routes().flat_map(|route| route.responses) {
+    for response in api::documented().flat_map(|route| route.responses) {
         if let Content::Json(shape) = response.body {
             shape.parts(&mut shapes);
         }

@@ -16,6 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use tokio::time::timeout;
 use waypost_store::{DEFAULT_TENANT, RunRow, Stats};
+use waypost_worker::{APPLY_BUCKETS_MS, Applied};
 
 use crate::answer::Result;
 use crate::api::{Method, Route};
@@ -166,11 +167,15 @@ pub struct Metrics {
     pub sweeps: Count,
     pub swept: Count,
     pub projection_behind: Level,
+    pub projection_left: Level,
     pub projection_lag: Ratio,
     pub streams: Level,
     pub streamed: Count,
     pub resets: Count,
     pub fell_behind: Count,
+    apply_took: Histogram,
+    applies: Count,
+    target_retries: Count,
 }
 
 fn latency() -> Histogram {
@@ -195,11 +200,15 @@ impl Default for Metrics {
             sweeps: Count::default(),
             swept: Count::default(),
             projection_behind: Level::default(),
+            projection_left: Level::default(),
             projection_lag: Ratio::default(),
             streams: Level::default(),
             streamed: Count::default(),
             resets: Count::default(),
             fell_behind: Count::default(),
+            apply_took: Histogram::new(APPLY_BUCKETS_MS.map(|ms| ms as f64)),
+            applies: Count::default(),
+            target_retries: Count::default(),
         }
     }
 }
@@ -243,6 +252,15 @@ impl Metrics {
         }
     }
 
+    /// What came of tries of targets, here or in this process's own worker.
+    pub fn applied(&self, applied: Applied) {
+        self.target_retries.inc_by(applied.retries);
+        if let Some(ms) = applied.took_ms {
+            self.applies.inc();
+            self.apply_took.observe(ms as f64);
+        }
+    }
+
     fn register(&self, registry: &mut Registry, tenant: Option<&str>) {
         let own = registry.sub_registry_with_prefix("waypost");
         own.register("http_requests", "Answers by route and status", self.answered.clone());
@@ -281,13 +299,19 @@ impl Metrics {
             "Runs that moved and that this server has not written to the object store yet",
             self.projection_behind.clone(),
         );
+        own.register(
+            "projection_left_runs",
+            "Runs that cannot be written to the object store while others can",
+            self.projection_left.clone(),
+        );
         own.register_with_unit(
             "projection_lag",
-            "Since the first of them moved",
+            "Since the first of those behind moved",
             Unit::Seconds,
             self.projection_lag.clone(),
         );
         own.register("runs_swept", "Runs that time moved, by this server's sweeper", self.swept.clone());
+        self.register_applies(own);
         own.register("sse_clients", "Clients that follow events", self.streams.clone());
         own.register("sse_events", "Events sent to them", self.streamed.clone());
         own.register(
@@ -296,6 +320,22 @@ impl Metrics {
             self.fell_behind.clone(),
         );
         own.register("sse_resets", "Times that one was told to fetch anew", self.resets.clone());
+    }
+}
+
+impl Metrics {
+    fn register_applies(&self, own: &mut Registry) {
+        own.register("rules_apply", "Bulk changes that ended here", self.applies.clone());
+        own.register(
+            "rules_apply_duration_ms",
+            "From when a bulk change was first taken to its end",
+            self.apply_took.clone(),
+        );
+        own.register(
+            "rules_target_retries",
+            "Tries of targets that failed and are repeated",
+            self.target_retries.clone(),
+        );
     }
 }
 
@@ -387,6 +427,7 @@ async fn read_store(app: &App, own: &mut Registry, tenant: Option<String>) -> Re
         own.register("success_ratio_24h", "Succeeded, of what settled in 24 hours", ratio(success));
     }
     read_stats(&stats, own);
+    crate::rule_metrics::read(app, tenant.clone(), own).await?;
     crate::schedule_metrics::read(app, tenant, own).await
 }
 

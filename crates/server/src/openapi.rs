@@ -5,7 +5,7 @@ use waypost_kernel::Code;
 use waypost_schema::render::{component, of_field};
 use waypost_schema::{Field, Shape};
 
-use crate::api::{self, Content, Route, RouteResponse};
+use crate::api::{self, Content, EVENT_STREAM, Route, RouteResponse};
 use crate::guard::RequiredRole;
 use crate::links::{links, names_in};
 use crate::problem::{self, Reason};
@@ -55,7 +55,7 @@ pub fn document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
     let mut asked: Vec<&'static Shape> = Vec::new();
     let mut given: Vec<&'static Shape> = Vec::new();
-    for route in api::routes() {
+    for route in api::documented() {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         path[route.method.name().to_lowercase()] = operation(route);
         route.body.into_iter().for_each(|shape| shape.parts(&mut asked));
@@ -69,6 +69,7 @@ pub fn document() -> Value {
         given.iter().map(|shape| (shape.name.to_owned(), component(shape, true))).collect();
     schemas.extend(asked.iter().map(|shape| (shape.name.to_owned(), component(shape, false))));
     schemas.insert("Problem".into(), problem_schema());
+    schemas.insert("Envelope".into(), envelope_schema());
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -102,18 +103,21 @@ fn operation(route: &Route) -> Value {
         .iter()
         .map(|response| (response.status.to_string(), described(route, response)))
         .collect();
+    let (kind, schema) = match route.is_front {
+        true => ("application/json", "#/components/schemas/Envelope"),
+        false => ("application/problem+json", "#/components/schemas/Problem"),
+    };
     for (code, status, about) in refusals(route) {
         let known = responses.entry(status.to_string()).or_insert_with(|| {
             json!({
                 "description": "",
-                "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
+                "content": { kind: { "schema": { "$ref": schema } } },
             })
         });
         let before = known["description"].as_str().unwrap_or_default();
         let after = if before.is_empty() { String::new() } else { format!("{before}; ") };
         known["description"] = format!("{after}{code}: {about}").into();
-        known["content"]["application/problem+json"]["schema"]["$ref"] =
-            "#/components/schemas/Problem".into();
+        known["content"][kind]["schema"]["$ref"] = schema.into();
     }
     let mut operation = json!({
         "operationId": route.name,
@@ -174,6 +178,8 @@ fn described(route: &Route, response: &RouteResponse) -> Value {
         }
         Content::AnyJson => json!({ "application/json": { "schema": { "type": "object" } } }),
         Content::Text(kind) => json!({ kind: { "schema": { "type": "string" } } }),
+        // Before 3.2 the schema of a stream is that of each of its events.
+        Content::Events => json!({ EVENT_STREAM: { "schema": event_schema() } }),
     };
     let mut object = json!({ "description": response.description, "content": content });
     let links = links(route, response);
@@ -181,6 +187,39 @@ fn described(route: &Route, response: &RouteResponse) -> Value {
         object["links"] = links.into();
     }
     object
+}
+
+/// A server-sent event, by its fields.
+fn event_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["data"],
+        "properties": {
+            "id": { "type": "string" },
+            "event": { "type": "string" },
+            "data": { "type": "string", "contentMediaType": "application/json" },
+        },
+    })
+}
+
+/// What front ends of agents are told.
+fn envelope_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["error", "correlationId"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["code", "message", "details"],
+                "properties": {
+                    "code": { "type": "string" },
+                    "message": { "type": "string" },
+                    "details": { "type": "object" },
+                },
+            },
+            "correlationId": { "type": "string" },
+        },
+    })
 }
 
 /// By hand: its members depend on the code.

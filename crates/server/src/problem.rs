@@ -24,16 +24,21 @@ macro_rules! reasons {
 }
 
 reasons! {
-    INVALID_JSON "INVALID_JSON" 400 "the body is not JSON, or nested deeper than 128";
+    INVALID_JSON "INVALID_JSON" 400 "the body is not JSON, is nested deeper than 128, names a member twice, or has an integer beyond 64 bits";
     INVALID_QUERY "INVALID_QUERY" 400 "a query parameter or header is wrong";
     UNAUTHENTICATED "UNAUTHENTICATED" 401 "no token, or none that is known here";
     FORBIDDEN "FORBIDDEN" 403 "the token's role may not do this";
     CROSS_ORIGIN "CROSS_ORIGIN" 403 "the request comes from a page of another site, or names a host that is not this one";
     NOT_FOUND "NOT_FOUND" 404 "there is no such thing, or it is another tenant's";
+    AGENT_NOT_FOUND "AGENT_NOT_FOUND" 404 "there is no agent of this slug";
     METHOD_NOT_ALLOWED "METHOD_NOT_ALLOWED" 405 "the path exists, but not for this method";
     TIMED_OUT "TIMED_OUT" 408 "the body did not arrive in time";
     OWN_SCHEDULE "OWN_SCHEDULE" 409 "the schedule is the engine's or one of a server's own file: only that changes it";
-    PRECONDITION_FAILED "PRECONDITION_FAILED" 412 "the run has moved on since the ETag that If-Match names";
+    AGENT_NOT_ACTIVE "AGENT_NOT_ACTIVE" 409 "the agent is paused, archived, or in error until it is reset";
+    CONCURRENT_MODIFICATION "CONCURRENT_MODIFICATION" 409 "the proposal was made for another revision of its target than there is now, or a change of that revision was approved before";
+    AGENT_CANCELLED "CANCELLED" 409 "the run that was waited for was cancelled";
+    CHANGED_MEANWHILE "CHANGED_MEANWHILE" 409 "other runs fit than the request says: look again";
+    PRECONDITION_FAILED "PRECONDITION_FAILED" 412 "the run is not, or not any more, what the ETag that If-Match names says";
     TOO_LARGE "TOO_LARGE" 413 "the body is larger than this route takes";
     UNSUPPORTED_MEDIA_TYPE "UNSUPPORTED_MEDIA_TYPE" 415 "bodies are application/json, not encoded further";
     INVALID_INPUT "INVALID_INPUT" 422 "a field of the request is wrong";
@@ -42,11 +47,17 @@ reasons! {
     TOKEN_BUSY "TOKEN_BUSY" 429 "the token has as many requests, waiting requests or streams open as one may; Retry-After says when to ask again";
     HEADERS_TOO_LARGE "HEADERS_TOO_LARGE" 431 "more or longer headers than are taken";
     INTERNAL_ERROR "INTERNAL_ERROR" 500 "a defect of the server; it is in its log under the request id";
+    MODEL_UNAVAILABLE "NLM_UNAVAILABLE" 502 "the run that was waited for failed because its language model did not answer";
+    UPSTREAM_UNAVAILABLE "UPSTREAM_UNAVAILABLE" 502 "the object store, or what executes agents' runs, cannot be reached";
     UNAVAILABLE "DATABASE_UNAVAILABLE" 503 "the database cannot be used now; the same request may work later";
     UNUSABLE "DATABASE_UNUSABLE" 503 "the database cannot be used by this server";
     BUSY "BUSY" 503 "more connections, streams or memory than the server has";
     STOPPING "STOPPING" 503 "the server is shutting down: ask another, or again";
+    AGENT_TIMEOUT "AGENT_TIMEOUT" 504 "the run that was waited for took too long";
 }
+
+/// What a caller of a front end's route calls its request by; else it is the request's id.
+pub const CORRELATION_ID: &str = "correlationId";
 
 #[derive(Clone, Debug)]
 pub struct Problem {
@@ -82,6 +93,18 @@ impl Problem {
             .with("errors", json!([{ "pointer": pointer(field), "detail": message }]))
     }
 
+    /// The same of fields that stand further inside.
+    #[must_use]
+    pub fn within(mut self, place: &str) -> Problem {
+        for error in self.more.get_mut("errors").and_then(Value::as_array_mut).into_iter().flatten() {
+            let inside = error["pointer"].as_str().unwrap_or_default().to_owned();
+            error["pointer"] = format!("{}{inside}", pointer(place)).into();
+        }
+        self.more.remove("field");
+        self.detail = format!("{place}: {}", self.detail);
+        self
+    }
+
     /// Fields of the body, of the query or of the headers.
     pub fn fields(reason: &Reason, wrongs: &[FieldError]) -> Problem {
         let detail = wrongs.first().map(|wrong| format!("{}: {}", wrong.field, wrong.message));
@@ -108,10 +131,22 @@ impl Problem {
         let mut object = self.object();
         object.insert("instance".into(), instance.into());
         object.insert("request_id".into(), request_id.into());
-        let mut response = Response::new(Body::from(Value::Object(object).to_string()));
+        self.sent(&Value::Object(object), "application/problem+json")
+    }
+
+    /// In the envelope of seed 001: `{"error":{"code","message","details"},"correlationId"}`.
+    pub fn enveloped(&self, request_id: &str) -> Response<Body> {
+        let mut details = self.more.clone();
+        let correlation_id = details.remove(CORRELATION_ID).unwrap_or_else(|| request_id.into());
+        let error = json!({ "code": self.code, "message": self.detail, "details": details });
+        self.sent(&json!({ "error": error, "correlationId": correlation_id }), "application/json")
+    }
+
+    fn sent(&self, object: &Value, kind: &'static str) -> Response<Body> {
+        let mut response = Response::new(Body::from(object.to_string()));
         *response.status_mut() = axum::http::StatusCode::from_u16(self.status).unwrap_or_default();
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         if let Some(seconds) = self.retry_after_s {
             headers.insert(RETRY_AFTER, seconds.into());
         }
@@ -179,6 +214,7 @@ impl From<StoreError> for Problem {
             StoreError::Changed { run_id, seq } => {
                 Problem::new(&PRECONDITION_FAILED, detail).with("run_id", run_id).with("seq", seq)
             }
+            StoreError::Outdated(message) => Problem::new(&CONCURRENT_MODIFICATION, message),
             StoreError::Unavailable(message) => Problem::new(&UNAVAILABLE, message),
             StoreError::Unusable(message) => Problem::new(&UNUSABLE, message),
         }

@@ -6,7 +6,7 @@ use waypost_kernel::Code;
 use waypost_schema::render::api_kind;
 use waypost_schema::{Field, Shape};
 
-use crate::api::{self, Content, Route};
+use crate::api::{self, Content, EVENT_STREAM, Route};
 use crate::openapi::{refusals, role};
 use crate::problem;
 
@@ -35,7 +35,7 @@ fn blocks() -> Vec<Block> {
                 .into(),
         ),
     ];
-    let overview = api::routes().map(|route| {
+    let overview = api::documented().map(|route| {
         vec![
             format!("`{} {}`", route.method.name(), route.path),
             role(route.required_role).into(),
@@ -44,7 +44,7 @@ fn blocks() -> Vec<Block> {
     });
     blocks.push(Block::Table(&["route", "role", "what it does"], overview.collect()));
     let mut shapes: Vec<&'static Shape> = Vec::new();
-    for route in api::routes() {
+    for route in api::documented() {
         describe(route, &mut blocks, &mut shapes);
     }
     blocks.push(Block::Heading(2, "Objects".into()));
@@ -93,6 +93,7 @@ fn describe(route: &'static Route, blocks: &mut Vec<Block>, shapes: &mut Vec<&'s
             }
             Content::AnyJson => "JSON".into(),
             Content::Text(kind) => format!("`{kind}`"),
+            Content::Events => format!("`{EVENT_STREAM}`"),
         };
         vec![response.status.to_string(), what, response.description.to_owned()]
     });

@@ -5,6 +5,8 @@
 mod certificates;
 #[cfg(feature = "postgres")]
 mod cluster;
+#[cfg(feature = "objects")]
+pub mod documents;
 #[cfg(feature = "lifecycles")]
 pub mod lifecycles;
 #[cfg(feature = "oracle")]
@@ -13,6 +15,8 @@ pub mod oracle;
 mod pooler;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "objects")]
+pub mod s3;
 #[cfg(feature = "postgres")]
 mod server;
 #[cfg(feature = "oracle")]
@@ -28,3 +32,7 @@ pub use pooler::Pooler;
 pub use postgres::Postgres;
 #[cfg(feature = "oracle")]
 pub use shorthand::Shorthand;
+
+/// Texts that somebody might write into any field to break out of a page, a terminal or a layout: one JSON string per line. One that is executed
+/// sets `window.pwned`.
+pub const HOSTILE: &str = include_str!("hostile.jsonl");

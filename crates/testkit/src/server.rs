@@ -17,7 +17,7 @@ const RUN: &str = "NEXTEST_RUN_ID";
 pub const USER: &str = "postgres";
 
 /// Other tests of the run may keep both processors for a while before the next one wants the server.
-const IDLE_SECONDS: &str = "15";
+const IDLE_SECONDS: &str = "60";
 
 const OPTIONS: &str = "-h '' -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=200 \
   -c shared_buffers=128MB -c max_wal_size=2GB -c wal_level=minimal -c max_wal_senders=0";
@@ -131,7 +131,7 @@ pub fn is_root(folder: &Path) -> bool {
 }
 
 /// A shell in a group of its own, so that what ends the test's group does not end it. Looks a last time under the lock
-/// that those take who come.
+/// that those take who come. A thousand databases take minutes to remove, for which those do not wait.
 fn guardian(pg_ctl: &Path, data: &Path, folder: &Path, is_root: bool) -> Result<(), String> {
     let script = "
 folder=$1 idle_seconds=$2; shift 2
@@ -147,7 +147,10 @@ while :; do
   exec 9>&-
 done
 \"$@\"
-rm -rf \"$folder\" \"$folder.lock\"";
+mv \"$folder\" \"$folder.$$\"
+rm \"$folder.lock\"
+exec 9>&-
+rm -rf \"$folder.$$\"";
     let mut stop = command(pg_ctl, folder, is_root);
     stop.args(["stop", "-s", "-w", "-m", "immediate", "-D"]).arg(data);
     let mut shell = Command::new("sh");

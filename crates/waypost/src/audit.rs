@@ -1,6 +1,7 @@
 //! `waypost audit`: what people did, and why.
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use waypost_kernel::Time;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_store::{AuditRow, parse_time};
@@ -27,7 +28,7 @@ pub struct Flags {
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
     /// The newest so many.
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_name = "COUNT", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     limit: usize,
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -39,7 +40,7 @@ pub async fn run(place: &Place, flags: Flags) -> Result {
     let now = store.now().await?;
     let since = flags.since.as_deref().map(|text| instant(text, now)).transpose()?;
     let mut found: Vec<AuditRow> = Vec::new();
-    let (mut after, limit) = (0, flags.limit.max(1));
+    let (mut after, limit) = (0, flags.limit);
     loop {
         let page = store.audits(named_tenant().map(str::to_owned), after, MAX_PAGE).await?;
         let Some(last) = page.last() else { break };

@@ -86,16 +86,20 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
 async fn add(store: &dyn Store, files: &[PathBuf], output: Format) -> Result {
     let mut added = Vec::new();
     for file in files {
-        let answer = store.add_lifecycle(read(file)?, who(None)).await;
-        let named = |error: StoreError| {
-            let failed = Failed::from(error);
-            Failed::new(failed.code, format!("{}: {}", file.display(), failed.message))
-        };
-        added.push(answer.map_err(named)?);
+        added.push(add_file(store, file).await?);
     }
     print_list(added.iter().map(|lifecycle| as_json(lifecycle)).collect(), output, || {
         let line = |it: &Arc<Lifecycle>| format!("{} {} is there: runs may use it", it.name, it.version);
         added.iter().map(line).collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// One file; what is wrong with it names it.
+pub async fn add_file(store: &dyn Store, file: &Path) -> Result<Arc<Lifecycle>> {
+    let answer = store.add_lifecycle(read(file)?, who(None)).await;
+    answer.map_err(|error: StoreError| {
+        let failed = Failed::from(error);
+        Failed::new(failed.code, format!("{}: {}", file.display(), failed.message))
     })
 }
 

@@ -1,42 +1,43 @@
 //! The `waypost` command: one file per noun.
 
+mod agent;
+mod alert;
 mod audit;
-mod backup;
 mod bench;
-mod completions;
+mod database;
 #[cfg(feature = "demo")]
 mod demo;
-mod dev;
-mod doctor;
+mod destination;
+mod dlq;
 mod init;
 mod lifecycle;
-mod man;
-mod migrate;
 mod output;
 mod place;
 mod playbook;
 mod projection;
+mod proposal;
 mod queue;
 mod run;
 mod schedule;
-mod serve;
+mod serving;
+mod shell;
 #[cfg(feature = "demo")]
 mod simulate;
 mod stats;
 mod times;
 mod token;
-mod verify;
-mod worker;
-mod worker_metrics;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use database::{backup, doctor, migrate, verify};
 use output::log::Log;
 use output::{BAD_INPUT, ERROR, Failed, Format, Result};
 use place::Place;
+use serving::{dev, serve, worker};
+use shell::{completions, man};
 
 /// A quarter of what this process does under load is allocating: decision 14.
 #[global_allocator]
@@ -106,6 +107,21 @@ enum Noun {
     /// What fires when: apply, look, pause, trigger, run.
     #[command(subcommand)]
     Schedule(schedule::Verb),
+    /// Targets of bulk changes that have failed: what to do about them, try them again, give them up.
+    #[command(subcommand)]
+    Dlq(dlq::Verb),
+    /// Agents: look at them, run them, pause, resume and reset them.
+    #[command(subcommand)]
+    Agent(agent::Verb),
+    /// What agents propose: look at it, approve or reject it.
+    #[command(subcommand)]
+    Proposal(proposal::Verb),
+    /// Alerts: what is wrong, whom to tell, and whom not for a while.
+    #[command(subcommand)]
+    Alert(alert::Verb),
+    /// What bulk changes call: rate limits and breakers.
+    #[command(subcommand)]
+    Destination(destination::Verb),
     /// Runs as documents of the object store.
     #[command(subcommand)]
     Projection(projection::Verb),
@@ -116,7 +132,7 @@ enum Noun {
     /// Put a copy back, and check it.
     Restore(backup::RestoreFlags),
     #[cfg(feature = "demo")]
-    /// See what Waypost does: twelve runs that succeed, fail, are retried, cancelled, lost and killed.
+    /// See what Waypost does: runs that succeed, fail, are retried, cancelled, lost and killed.
     Demo(demo::Flags),
     /// Measure this machine, next to the fewest writes that could do the same work.
     Bench(bench::Flags),
@@ -213,6 +229,11 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Noun::Migrate(flags) => block_on(migrate::run(&place, flags)).map(|()| 0),
         Noun::Doctor(flags) => block_on(doctor::run(&place, flags)),
         Noun::Schedule(verb) => block_on(schedule::run(&place, verb)),
+        Noun::Dlq(verb) => block_on(dlq::run(&place, verb)),
+        Noun::Agent(verb) => block_on(agent::run(&place, verb)),
+        Noun::Proposal(verb) => block_on(proposal::run(&place, verb)),
+        Noun::Alert(verb) => block_on(alert::run(&place, verb)),
+        Noun::Destination(verb) => block_on(destination::run(&place, verb)).map(|()| 0),
         Noun::Projection(verb) => block_on(projection::run(&place, verb)).map(|()| 0),
         Noun::Verify(flags) => block_on(verify::run(&place, flags)),
         Noun::Backup(flags) => backup::run(&place, &flags),

@@ -7,18 +7,22 @@ use clap::Args;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use waypost_kernel::Catalog;
-use waypost_kernel::tenant::{DEFAULT, check_given, stored_name};
+use waypost_kernel::tenant::{DEFAULT, check_tenant, stored_name};
+use waypost_kernel::text::shell_word;
 use waypost_remote::RemoteStore;
 use waypost_store::postgres::PostgresStore;
 use waypost_store::sqlite::SqliteStore;
 use waypost_store::{EVERY_TENANT, Store, StoreError};
 use waypost_worker::Stage;
 use waypost_worker::loops::{Supervised, Supervisor};
-use waypost_worker::projection::Projection;
-use waypost_worker::projection::objects::{self, Folder, Objects};
+use waypost_worker::projection::objects::{self, Folder, Settings};
+use waypost_worker::projection::{self, Projection};
 use waypost_worker::schedules::SchedulerOptions;
 
 use crate::output::{BAD_INPUT, ERROR, Failed, NOT_FOUND, Result, tell};
+
+/// What a process reads in its folder: schedules, agents, alerts, retention, webhooks.
+pub const FILE: &str = "waypost.toml";
 
 #[derive(Clone, Debug, Args)]
 pub struct Place {
@@ -63,6 +67,17 @@ pub struct Place {
         help_heading = "Global options"
     )]
     tenant: Option<String>,
+    /// Where agents' runs are written to: file:///path/to/folder or s3://bucket/prefix. Default: what waypost.toml says, or the
+    /// folder `objects` beside a file of SQLite's.
+    #[arg(
+        long,
+        env = "WAYPOST_OBJECT_STORE",
+        global = true,
+        hide_env_values = true,
+        value_name = "URL",
+        help_heading = "Global options"
+    )]
+    object_store: Option<String>,
 }
 
 /// As it was given, once for all that this process asks for.
@@ -76,6 +91,16 @@ pub fn named_tenant() -> Option<&'static str> {
 /// The tenant that things are made for, looked for and listed of.
 pub fn tenant() -> &'static str {
     named_tenant().unwrap_or(DEFAULT)
+}
+
+/// A command of ours as people are told to type it: it means the tenant that this one was given. What comes after `--` is another program's.
+pub fn suggested(command: &str) -> String {
+    let Some(tenant) = named_tenant() else { return format!("waypost {command}") };
+    let tenant = format!("--tenant {}", shell_word(tenant));
+    match command.split_once(" -- ") {
+        Some((own, rest)) => format!("waypost {own} {tenant} -- {rest}"),
+        None => format!("waypost {command} {tenant}"),
+    }
 }
 
 /// The stored name of what the tenant calls so.
@@ -100,9 +125,9 @@ pub enum Database {
 /// Where the runs are, as it was found.
 #[derive(Clone)]
 pub enum Opened {
-    /// With where its projected runs are written to, if that is known.
-    Database(Arc<dyn waypost_store::Database>, Option<Arc<Projection>>),
-    Server(Arc<RemoteStore>),
+    /// With where its projected runs are written to.
+    Database(Arc<dyn waypost_store::Database>, Arc<Projected>),
+    Server(Arc<RemoteStore>, Arc<Projected>),
     /// There is none, and looking makes none: an empty one in a folder that goes away with this.
     Nothing {
         store: Arc<dyn waypost_store::Database>,
@@ -110,20 +135,36 @@ pub enum Opened {
     },
 }
 
+/// Where projected runs are written to, looked for when somebody needs it: who only lists runs need not have a sound file for it.
+pub struct Projected {
+    place: Place,
+    found: OnceLock<Option<Arc<Projection>>>,
+}
+
+impl Projected {
+    fn get(&self, is_named: bool) -> Result<Option<Arc<Projection>>> {
+        if let Some(found) = self.found.get() {
+            return Ok(found.clone());
+        }
+        let found = if is_named { self.place.named_projection()? } else { self.place.projection()? };
+        Ok(self.found.get_or_init(|| found).clone())
+    }
+}
+
 impl Opened {
     pub fn store(&self) -> Arc<dyn Store> {
         match self {
             Opened::Database(store, _) | Opened::Nothing { store, .. } => store.clone(),
-            Opened::Server(server) => server.clone(),
+            Opened::Server(server, _) => server.clone(),
         }
     }
 
     /// Where the manifests of this process's runs are written to. A server's worker has to be told of the object store too.
-    pub fn projection(&self) -> Option<Arc<Projection>> {
+    pub fn projection(&self) -> Result<Option<Arc<Projection>>> {
         match self {
-            Opened::Database(_, projection) => projection.clone(),
-            Opened::Server(_) => named_objects().ok().flatten().map(projection_into),
-            Opened::Nothing { .. } => None,
+            Opened::Database(_, projected) => projected.get(false),
+            Opened::Server(_, projected) => projected.get(true),
+            Opened::Nothing { .. } => Ok(None),
         }
     }
 
@@ -139,8 +180,10 @@ impl Opened {
         schedules: Option<SchedulerOptions>,
         shutdown: watch::Receiver<Stage>,
     ) -> Result<Supervised> {
-        let Opened::Database(database, projection) = self else { return Ok(Supervised::none(shutdown)) };
-        let supervisor = Supervisor::new(database.clone(), by, shutdown).projecting(projection.clone());
+        let Opened::Database(database, projected) = self else { return Ok(Supervised::none(shutdown)) };
+        let supervisor = Supervisor::new(database.clone(), by, shutdown)
+            .projecting(projected.get(false)?)
+            .alerting(crate::alert::declared_here()?);
         let supervisor = match schedules {
             Some(options) => supervisor.firing(options),
             None => supervisor,
@@ -158,7 +201,7 @@ impl Place {
                 format!("tenant: {tenant:?} is all tenants, and a token's alone; allowed: one tenant");
             return if may_be_all { Ok(()) } else { Err(Failed::new(BAD_INPUT, message)) };
         }
-        check_given("tenant", tenant).map_err(|error| Failed::new(BAD_INPUT, error.to_string()))?;
+        check_tenant("tenant", tenant).map_err(|error| Failed::new(BAD_INPUT, error.to_string()))?;
         let _ = NAMED_TENANT.set(tenant.to_owned());
         Ok(())
     }
@@ -192,9 +235,9 @@ impl Place {
     /// None: there is no database yet.
     async fn opened_if_there(&self) -> Result<Option<Opened>> {
         match self.server() {
-            Some(url) => Ok(Some(Opened::Server(Arc::new(self.open_server(url).await?)))),
+            Some(url) => Ok(Some(Opened::Server(Arc::new(self.open_server(url).await?), self.projected()))),
             None => match self.database_if_there().await? {
-                Some(store) => Ok(Some(Opened::Database(store, self.projection()?))),
+                Some(store) => Ok(Some(Opened::Database(store, self.projected()))),
                 None => Ok(None),
             },
         }
@@ -228,8 +271,8 @@ impl Place {
     /// The same, for those who take care of a database if it is one.
     pub async fn opened(&self) -> Result<Opened> {
         match self.server() {
-            Some(url) => Ok(Opened::Server(Arc::new(self.open_server(url).await?))),
-            None => Ok(Opened::Database(self.open_database().await?, self.projection()?)),
+            Some(url) => Ok(Opened::Server(Arc::new(self.open_server(url).await?), self.projected())),
+            None => Ok(Opened::Database(self.open_database().await?, self.projected())),
         }
     }
 
@@ -269,17 +312,38 @@ impl Place {
     /// Where projected runs are written to: what is named, or the folder `objects` beside a file of SQLite's. A database that many
     /// machines share has no folder that they share.
     pub fn projection(&self) -> Result<Option<Arc<Projection>>> {
-        let objects = match named_objects()? {
-            Some(objects) => Some(objects),
-            None => match self.database()? {
-                Database::Sqlite(file) => {
-                    let folder = file.parent().unwrap_or(Path::new(".")).join("objects");
-                    Some(Arc::new(Folder::new(&folder)) as Arc<dyn Objects>)
-                }
-                Database::Postgres(_) => None,
-            },
+        let named = self.named_projection()?;
+        Ok(match (named, self.database()?) {
+            (Some(named), _) => Some(named),
+            (None, Database::Sqlite(file)) => {
+                let folder = file.parent().unwrap_or(Path::new(".")).join("objects");
+                Some(Arc::new(Projection::new(Arc::new(Folder::new(&folder)))))
+            }
+            (None, Database::Postgres(_)) => None,
+        })
+    }
+
+    /// The object store that the command line, the environment or `waypost.toml` names.
+    pub fn named_projection(&self) -> Result<Option<Arc<Projection>>> {
+        let given = self.object_store.as_deref().map(str::trim).filter(|url| !url.is_empty());
+        let file = Path::new("waypost.toml");
+        let (named, what) = match given {
+            Some(url) => (Some(Settings::from(url)), "WAYPOST_OBJECT_STORE (--object-store)".to_owned()),
+            None if !file.exists() => (None, String::new()),
+            None => {
+                let read = projection::load(file);
+                let read = read.map_err(|problems| Failed::new(BAD_INPUT, problems.to_string()))?;
+                (read, file.display().to_string())
+            }
         };
-        Ok(objects.map(projection_into))
+        let Some(settings) = named else { return Ok(None) };
+        let opened = objects::open(&settings);
+        let objects = opened.map_err(|error| Failed::new(BAD_INPUT, format!("{what}: {error}")))?;
+        Ok(Some(Arc::new(Projection::new(objects))))
+    }
+
+    fn projected(&self) -> Arc<Projected> {
+        Arc::new(Projected { place: self.clone(), found: OnceLock::new() })
     }
 
     /// The database that is in use, if it is there and no server is asked instead. Looking makes none.
@@ -355,21 +419,6 @@ impl Place {
             }
         }
     }
-}
-
-fn projection_into(objects: Arc<dyn Objects>) -> Arc<Projection> {
-    Arc::new(Projection::new(objects))
-}
-
-const OBJECT_STORE: &str = "WAYPOST_OBJECT_STORE";
-
-/// The object store that the environment names.
-fn named_objects() -> Result<Option<Arc<dyn Objects>>> {
-    let Some(url) = std::env::var(OBJECT_STORE).ok().filter(|url| !url.trim().is_empty()) else {
-        return Ok(None);
-    };
-    let opened = objects::open(url.trim());
-    opened.map(Some).map_err(|error| Failed::new(BAD_INPUT, format!("{OBJECT_STORE}: {error}")))
 }
 
 /// A secret that the environment names a file for.

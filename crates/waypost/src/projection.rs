@@ -6,13 +6,13 @@ use clap::{Args, Subcommand};
 use waypost_store::Database;
 use waypost_worker::projection::Projection;
 
-use crate::output::{BAD_INPUT, Failed, Result, print};
+use crate::output::{BAD_INPUT, ERROR, Failed, Result, print, tell};
 use crate::place::Place;
 use crate::run::ids::find;
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Write whatever of runs is missing or behind in the object store. Nothing there goes back.
+    /// Write whatever of runs is missing, behind or damaged in the object store. Nothing there goes back.
     Rebuild(Rebuild),
 }
 
@@ -57,13 +57,21 @@ async fn one(database: &dyn Database, projection: &Projection, id: &str) -> Resu
 }
 
 async fn all(database: &dyn Database, projection: &Projection) -> Result {
-    let (mut position, mut written) = (0, 0);
+    let (mut position, mut written, mut failed) = (0, 0, 0);
     let mut seen = BTreeSet::new();
     loop {
         let page = database.projected(position, PAGE).await?;
         for run in page.runs {
-            if seen.insert(run.run_id.clone()) {
-                written += projection.rebuild(database, &run.tenant, &run.run_id).await?.written;
+            if !seen.insert(run.run_id.clone()) {
+                continue;
+            }
+            match projection.rebuild(database, &run.tenant, &run.run_id).await {
+                Ok(shown) => written += shown.written,
+                // One that cannot be written is no reason to leave out the others.
+                Err(error) => {
+                    failed += 1;
+                    tell(&format!("{}: {error}", run.run_id));
+                }
             }
         }
         if page.position == position {
@@ -72,7 +80,11 @@ async fn all(database: &dyn Database, projection: &Projection) -> Result {
         position = page.position;
     }
     let runs = if seen.len() == 1 { "1 run".to_owned() } else { format!("{} runs", seen.len()) };
-    print(&format!("{runs}: {} written to {}", objects(written), projection.name()))
+    print(&format!("{runs}: {} written to {}", objects(written), projection.name()))?;
+    match failed {
+        0 => Ok(()),
+        _ => Err(Failed::new(ERROR, format!("{failed} of them could not be written"))),
+    }
 }
 
 fn objects(count: usize) -> String {

@@ -2,11 +2,12 @@
 
 use clap::Subcommand;
 use waypost_kernel::Time;
-use waypost_store::{DEFAULT_TENANT, QueueRow, Setting};
+use waypost_kernel::text::shell_word;
+use waypost_store::{DEFAULT_TENANT, QueueRow, Setting, Store};
 
-use crate::output::{Format, Result, cell, print, print_list, table};
-use crate::place::{Place, named_tenant};
-use crate::run::look::list::check_known;
+use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, cell, print, print_list, table, tell};
+use crate::place::{Place, named_tenant, suggested};
+use crate::run::look::list::unknown_queue;
 use crate::run::{age, who};
 
 #[derive(Debug, Subcommand)]
@@ -67,14 +68,15 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
             print_list(objects, output, || as_table(&queues, now))
         }
         Verb::Pause { queue, reason } => {
+            tell_if_new(&*store, &queue, "the pause is kept, and holds for its first run too").await?;
             store.configure(Setting::PauseQueue(queue.clone()), who(reason)).await?;
-            let whose = named_tenant().map(|tenant| format!(" --tenant {tenant}")).unwrap_or_default();
-            print(&format!(
-                "{queue} is paused: workers take nothing from it until `waypost queue resume {queue}{whose}`"
-            ))
+            let resume = suggested(&format!("queue resume {}", shell_word(&queue)));
+            print(&format!("{queue} is paused: workers take nothing from it until `{resume}`"))
         }
         Verb::Resume { queue, reason } => {
-            check_known(&*store, &queue).await?;
+            if let Some(unknown) = unknown_queue(&*store, &queue).await? {
+                return Err(Failed::new(NOT_FOUND, unknown));
+            }
             store.configure(Setting::ResumeQueue(queue.clone()), who(reason)).await?;
             print(&format!("{queue} is open"))
         }
@@ -84,14 +86,27 @@ pub async fn run(place: &Place, verb: Verb) -> Result {
                 number => Some(number.parse().map_err(|_| {
                     let message =
                         format!("at_most: {number:?} is not a number; allowed: 0 to 4294967295, or none");
-                    crate::output::Failed::new(crate::output::BAD_INPUT, message)
+                    Failed::new(BAD_INPUT, message)
                 })?),
             };
+            tell_if_new(&*store, &queue, "the limit is kept, and holds for its first run too").await?;
             store.configure(Setting::QueueLimit(queue.clone(), at_most), who(reason)).await?;
-            let words = at_most.map_or("any number".to_owned(), |number| number.to_string());
-            print(&format!("{words} of {queue} may be held at once"))
+            print(&match at_most {
+                None => format!("any number of runs of {queue} may be held at once"),
+                Some(0) => format!("no run of {queue} may be held: workers take nothing from it"),
+                Some(1) => format!("1 run of {queue} may be held at once"),
+                Some(number) => format!("{number} runs of {queue} may be held at once"),
+            })
         }
     }
+}
+
+/// A setting may be made before the first run, and may be a typing error.
+async fn tell_if_new(store: &dyn Store, queue: &str, what: &str) -> Result {
+    if let Some(unknown) = unknown_queue(store, queue).await? {
+        tell(&format!("{unknown}\n  {what}"));
+    }
+    Ok(())
 }
 
 fn as_table(queues: &[QueueRow], now: Time) -> String {

@@ -8,7 +8,7 @@ use waypost_kernel::{Span, Time};
 use waypost_store::{NewToken, ROLES, Secret, TokenChange, TokenRow, iso};
 
 use crate::output::{Format, Result, cells, print, print_list, table, tell};
-use crate::place::Place;
+use crate::place::{Place, suggested};
 use crate::run::{age, user, who};
 use crate::worker::duration;
 
@@ -104,7 +104,7 @@ async fn create(
 
 fn as_table(rows: &[TokenRow], now: Time) -> String {
     if rows.is_empty() {
-        return "no tokens; make one: waypost token create NAME --role operator".into();
+        return format!("no tokens; make one: {}", suggested("token create NAME --role operator"));
     }
     let rows = rows.iter().map(|row| {
         let revoked =

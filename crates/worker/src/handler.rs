@@ -112,3 +112,52 @@ impl fmt::Debug for Handlers {
         f.debug_set().entries(self.0.keys()).finish()
     }
 }
+
+/// Changes one target of a bulk change, or reads it. Any `Fn(TargetCall) -> impl Future<Output = Outcome>` is one.
+pub trait TargetHandler: Send + Sync {
+    fn call(&self, target: TargetCall) -> Pin<Box<dyn Future<Output = Outcome> + Send>>;
+}
+
+impl<F, Answer> TargetHandler for F
+where
+    F: Fn(TargetCall) -> Answer + Send + Sync,
+    Answer: Future<Output = Outcome> + Send + 'static,
+{
+    fn call(&self, target: TargetCall) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
+        Box::pin(self(target))
+    }
+}
+
+/// What a handler of targets is given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TargetCall {
+    pub run_id: String,
+    /// As templates see it: `id`, `before`, `after`, and what else its row said.
+    pub target: Value,
+    /// Of the run.
+    pub input: Value,
+    /// The same when a try is repeated because its answer was lost.
+    pub idempotency_key: String,
+}
+
+/// The handlers of targets that a worker has, by the name that `handler = "…"` of a playbook gives.
+#[derive(Clone, Default)]
+pub struct TargetHandlers(HashMap<String, Arc<dyn TargetHandler>>);
+
+impl TargetHandlers {
+    #[must_use]
+    pub fn with(mut self, name: &str, handler: impl TargetHandler + 'static) -> TargetHandlers {
+        self.0.insert(name.to_owned(), Arc::new(handler));
+        self
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<dyn TargetHandler>> {
+        self.0.get(name)
+    }
+}
+
+impl fmt::Debug for TargetHandlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}

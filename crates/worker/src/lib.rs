@@ -7,6 +7,9 @@
 //! A worker knows `dyn Store` and no database, and takes the names of states from the run's lifecycle.
 
 pub mod actions;
+pub mod agents;
+pub mod alerts;
+pub mod bulk;
 mod claim;
 mod counts;
 mod execute;
@@ -22,6 +25,7 @@ mod pace;
 mod pipeline;
 pub mod playbook;
 pub mod projection;
+pub mod proposals;
 mod registration;
 pub mod replay;
 mod report;
@@ -31,17 +35,18 @@ pub mod schedules;
 mod shutdown;
 mod steps;
 mod summary;
+pub mod targets;
 pub mod webhooks;
 mod worker;
 
-pub use counts::{Counts, Labels};
+pub use counts::{APPLY_BUCKETS_MS, Applied, Applies, Counts, Labels};
 pub use execute::environment::PassedEnv;
-pub use handler::{Context, Handler, Handlers};
+pub use handler::{Context, Handler, Handlers, TargetCall, TargetHandler, TargetHandlers};
 pub use options::Options;
 pub use outcome::{Outcome, Word};
 pub use resolve::check_command;
 pub use shutdown::Stage;
-pub use steps::first_steps;
+pub use steps::{cleanup_failed_in_words, first_steps, left_in_words};
 pub use summary::{End, Summary};
 pub use waypost_store::{Result, StoreError};
 pub use worker::Worker;

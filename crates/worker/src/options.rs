@@ -10,10 +10,10 @@ use waypost_store::Can;
 use crate::actions::http::Client;
 use crate::execute::environment::PassedEnv;
 use crate::guardian;
-use crate::handler::Handlers;
+use crate::handler::{Handlers, TargetHandlers};
 use crate::lease::Keeping;
 use crate::pace;
-use crate::playbook::Playbooks;
+use crate::playbook::{Playbook, Playbooks, Rule};
 use crate::projection::Projection;
 
 #[derive(Clone, Debug)]
@@ -38,6 +38,8 @@ pub struct Options {
     /// Between asking a process to end and killing it; and how long a shutdown waits for runs to end.
     pub grace: Duration,
     pub handlers: Handlers,
+    /// What `handler = "…"` of a bulk change names.
+    pub target_handlers: TargetHandlers,
     /// What runs that name one of these are executed by.
     pub playbooks: Playbooks,
     /// Requests may go to private addresses and over `http://`, whatever the playbooks say.
@@ -62,10 +64,22 @@ impl Options {
     }
 
     pub(crate) fn can(&self) -> Can {
-        let own = self.playbooks.iter().flat_map(|playbook| [playbook.pin(), playbook.name.clone()]);
+        let own = self.playbooks.iter().filter(|playbook| self.has_handlers_of(playbook));
+        let own = own.flat_map(|playbook| [playbook.pin(), playbook.name.clone()]);
         let mut playbooks: Vec<String> = own.chain(self.handlers.names()).collect();
         playbooks.sort_unstable();
         Can { playbooks, carried: self.allow_commands }
+    }
+
+    /// Whether a worker of one run alone has what executes it: a playbook or handler of that name, or what the run brings along.
+    pub fn executes(&self, playbook: Option<&str>, carried: Option<&serde_json::Value>) -> bool {
+        carried.is_some() || playbook.is_some_and(|name| self.can().playbooks.iter().any(|own| own == name))
+    }
+
+    /// Whether this worker has what a bulk change is done by in Rust. Another worker may.
+    pub(crate) fn has_handlers_of(&self, playbook: &Playbook) -> bool {
+        let named = playbook.rule.iter().flat_map(Rule::handlers);
+        named.into_iter().all(|name| self.target_handlers.get(name).is_some())
     }
 
     pub(crate) fn may_run_command_of(&self, run_id: &str) -> bool {
@@ -92,6 +106,7 @@ impl Default for Options {
             only: None,
             grace: Duration::from_secs(10),
             handlers: Handlers::default(),
+            target_handlers: TargetHandlers::default(),
             playbooks: Playbooks::default(),
             allow_private: Client::allowed_by_environment(),
             guardian: Some(guardian::this_program()),

@@ -13,8 +13,9 @@ use crate::actions::Mask;
 const MAX_BLOCKED: usize = 1_000;
 const MAX_BLOCKER_BYTES: usize = 4 * 1024;
 const MAX_BLOCKERS_BYTES: usize = 32 * 1024;
-/// Proposals, and artifacts.
-const MAX_LISTED: usize = 100;
+/// Proposals, and artifacts. What has more is refused, and not cut: people would decide on a part and take it for all.
+const MAX_LISTED: usize = 1_000;
+const TOO_MANY: &str = "TOO_MANY_RESULTS";
 
 /// A step's output. What is longer belongs into the log or a file.
 const MAX_OUTPUT_BYTES: usize = 256 * 1024;
@@ -153,11 +154,14 @@ impl Outcome {
         .cleaned())
     }
 
-    /// A finish is never lost because of what it carries.
+    /// A finish is never lost because of what it carries: what cannot be kept is cut with a mark, or fails what it is an answer of.
     pub(crate) fn cleaned(self) -> Outcome {
+        if let Some(refused) = self.refused() {
+            return refused;
+        }
         let short = |text: String, max_chars: usize| clean_chars(&text, max_chars).text;
         let cleaned = |list: Vec<Value>| -> Vec<Value> {
-            list.into_iter().take(MAX_LISTED).map(|item| clean_json(item, MAX_RESULT_BYTES).0).collect()
+            list.into_iter().map(|item| clean_json(item, MAX_RESULT_BYTES).0).collect()
         };
         Outcome {
             output: clean_json(self.output, MAX_OUTPUT_BYTES).0,
@@ -170,6 +174,15 @@ impl Outcome {
             details: clean_details(self.details),
             ..self
         }
+    }
+
+    /// The failure in place of an answer that lists more than is taken.
+    fn refused(&self) -> Option<Outcome> {
+        let lists = [("proposals", self.proposals.len()), ("artifacts", self.artifacts.len())];
+        let (name, count) = lists.into_iter().find(|(_, count)| *count > MAX_LISTED)?;
+        let message = format!("{name}: {count} are given; at most {MAX_LISTED} are taken of one step");
+        let output = clean_json(self.output.clone(), MAX_OUTPUT_BYTES).0;
+        Some(Outcome { output, permanent: true, ..Outcome::fail(TOO_MANY, &message) })
     }
 
     /// Without the secrets that its handler was given.
@@ -350,6 +363,27 @@ mod tests {
             assert!(error.contains(named), "{text}: {error}");
         }
         assert!(Outcome::parse(b"\"\xff\"").is_err());
+    }
+
+    // proves X10
+    #[test]
+    fn a_list_that_is_too_long_fails_with_words_and_is_not_cut() {
+        for name in ["proposals", "artifacts"] {
+            let listing = |count: usize| {
+                let text =
+                    json!({ "outcome": "done", "output": 7, name: vec![json!({}); count] }).to_string();
+                Outcome::parse(text.as_bytes()).expect("an outcome")
+            };
+            let outcome = listing(1_000);
+            assert_eq!(
+                (outcome.word, outcome.proposals.len() + outcome.artifacts.len()),
+                (Some(Word::Done), 1_000)
+            );
+            let outcome = listing(1_001);
+            assert_eq!((outcome.word, outcome.code.as_deref()), (Some(Word::Fail), Some(TOO_MANY)));
+            let told = format!("{name}: 1001 are given; at most 1000 are taken of one step");
+            assert_eq!((outcome.message, outcome.output, outcome.permanent), (Some(told), json!(7), true));
+        }
     }
 
     // proves X10

@@ -25,9 +25,9 @@ use crate::report;
 use crate::report::journal::Journal;
 use crate::report::reporter::Reporter;
 use crate::resolve::{Plan, Work, resolve};
-use crate::steps::{self, WORTH_GIVING_BACK};
+use crate::steps::{self, NOT_BEGUN, WORTH_GIVING_BACK};
 use crate::summary::End;
-use crate::{outage, pace};
+use crate::{bulk, outage, pace, targets};
 
 /// What all runs of a worker share.
 #[derive(Clone)]
@@ -47,7 +47,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub fn new(store: Arc<dyn Store>, options: Options) -> Shared {
-        let (leases, reporter) = (Leases::new(store.clone()), Reporter::new(store.clone()));
+        let counts: Arc<Counts> = Arc::default();
+        let (leases, reporter) = (Leases::new(store.clone()), Reporter::new(store.clone(), counts.clone()));
         Shared {
             store,
             options: Arc::new(options),
@@ -55,7 +56,7 @@ impl Shared {
             reporter,
             http: Arc::default(),
             own_secrets: Arc::new(Mask::new(environment::own_secrets().iter().map(String::as_str))),
-            counts: Arc::default(),
+            counts,
             claims: Arc::default(),
         }
     }
@@ -137,7 +138,11 @@ async fn work_to_end(shared: Shared, job: Job, slot: Option<Slot>) -> (End, Opti
         return (End::LeftAlone, None);
     };
     let parting = match &plan.work {
-        Work::Playbook(playbook) => steps::perform(&shared, &claimed, &lease, asked_at, playbook).await,
+        Work::Playbook(playbook) => match &playbook.rule {
+            Some(rule) => targets::perform(&shared, &claimed, (&lease, asked_at), playbook, rule).await,
+            None => steps::perform(&shared, &claimed, &lease, asked_at, playbook).await,
+        },
+        Work::Bulk => bulk::perform(&shared, &claimed, &lease).await,
         _ => tries(&shared, &claimed, &lease, asked_at, &plan).await,
     };
     let until = match &plan.work {
@@ -156,7 +161,7 @@ async fn work_to_end(shared: Shared, job: Job, slot: Option<Slot>) -> (End, Opti
     }
     let why = match &parting {
         Parting::End(ending) => ending.failure.as_ref(),
-        Parting::GiveBack(_) => None,
+        Parting::GiveBack(_) | Parting::Ended(_) => None,
     };
     let why = why.map(|failure| format!("{}: {}", failure.code, failure.message));
     let end = match parting {
@@ -164,6 +169,7 @@ async fn work_to_end(shared: Shared, job: Job, slot: Option<Slot>) -> (End, Opti
             report::finish(&shared.reporter, &claimed.run, &lease.held, &shared.options.name, ending).await
         }
         Parting::GiveBack(wait) => report::release(&shared.store, &lease.held, wait).await,
+        Parting::Ended(end) => end,
     };
     (end, why)
 }
@@ -221,6 +227,10 @@ async fn tries(
         match interpret(&answer, tries, &options.backoff, pace::random()) {
             // What was told to end because the process does has not failed.
             Verdict::Settle(ending) if ending.goal == Goal::Fail && lease.is_leaving() => break,
+            // Nor has what was not begun since something else is wanted of its run.
+            Verdict::Settle(ending) if ending.has_failed_by(NOT_BEGUN) && lease.want().is_some() => {
+                return given(wanted(lease));
+            }
             Verdict::Settle(_) if plan.end_names == EndNames::OfExecution => {
                 return Parting::End(execution::timed(execution::ending_of(&answer, plan.retry_in), began));
             }
@@ -229,7 +239,7 @@ async fn tries(
                 if lease.want().is_some() {
                     return given(wanted(lease));
                 }
-                let why = json!({ "code": &*error.code, "message": &*error.message, "try": number + 1 });
+                let why = json!({ "code": &*error.code, "message": &*error.message, "try": number + 1, "wait_ms": pace::span(wait).ms() });
                 let made = json!({ "attempt": row.run.attempt, "made": number });
                 journal.tell(Level::Warn, &notice, why, Map::from_iter([(TRIES.to_owned(), made)])).await;
                 // What a time limit is counted from is known to this holder alone.
@@ -277,10 +287,13 @@ fn stopped(lease: &Lease, plan: &Plan, began: Instant) -> Option<Ending> {
 
 /// Where somebody wants the run to go, now that it was stopped for them.
 pub(crate) fn wanted(lease: &Lease) -> Option<Ending> {
-    let goal = match lease.want()? {
+    Some(Ending::new(goal_of(lease.want()?)))
+}
+
+pub(crate) fn goal_of(want: Want) -> Goal {
+    match want {
         Want::Cancel => Goal::Cancel,
         Want::Pause => Goal::Park,
         Want::Fail => Goal::Fail,
-    };
-    Some(Ending::new(goal))
+    }
 }

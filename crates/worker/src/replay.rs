@@ -6,7 +6,8 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::item::Role;
-use waypost_kernel::tenant::exactly;
+use waypost_kernel::tenant::{exactly, option_of};
+use waypost_kernel::text::shell_word;
 use waypost_kernel::{Catalog, Outcome, Phase};
 use waypost_schema::instead_of;
 use waypost_store::{ItemRow, NewItem, NewRun, PLACEHOLDER, RunRow, Store, StoreError};
@@ -14,7 +15,7 @@ use waypost_store::{ItemRow, NewItem, NewRun, PLACEHOLDER, RunRow, Store, StoreE
 use crate::playbook::known::{self, NotKnown};
 use crate::playbook::{CannotStart, Playbook, Playbooks};
 use crate::resolve::brought_along;
-use crate::steps::{first_steps, is_dropped, is_finish, planned_part, was_left_out, was_not_wanted};
+use crate::steps::{AGAIN, first_steps, is_dropped, is_finish, planned_part, was_left_out, was_not_wanted};
 
 /// From where a run is repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,12 +107,17 @@ pub fn is_execution(run: &RunRow) -> bool {
 
 /// What can be asked instead of a replay.
 pub fn execution_words(run: &RunRow) -> String {
-    let schedule = run.input.get("job_name").and_then(Value::as_str).unwrap_or("NAME");
+    let (schedule, whose) = (shell_word(schedule_of(run)), option_of(&run.tenant));
     format!(
-        "an execution is its scheduler's: `waypost run retry {}` executes its plan again once it has failed for good, \
-         `waypost schedule trigger {schedule}` executes the schedule now",
+        "an execution is its scheduler's: `waypost run retry {}{whose}` executes its plan again once it has failed for good, \
+         `waypost schedule trigger {schedule}{whose}` executes the schedule now",
         run.id()
     )
+}
+
+/// The schedule that an execution is of.
+pub fn schedule_of(run: &RunRow) -> &str {
+    run.input.get("job_name").and_then(Value::as_str).unwrap_or("NAME")
 }
 
 fn like(old: &RunRow) -> NewRun {
@@ -208,6 +214,7 @@ impl Steps<'_> {
             ReplayFrom::Step(step) => self.kept_from(step)?,
             _ => self.all_done()?,
         };
+        let goes_on = self.goes_on_after_a_finish(&copied);
         let mut items = Vec::new();
         let mut seen = HashSet::new();
         for new in planned {
@@ -220,9 +227,13 @@ impl Steps<'_> {
             let of = step_of(row);
             let has_copied =
                 || self.rows.iter().any(|it| step_of(it) == of && copied.contains(it.key.as_str()));
-            if is_copied || (of != row.key && has_copied()) || self.playbook.is_none() {
+            let is_known = self.playbook.is_none() || goes_on.contains(row.key.as_str());
+            if is_copied || (of != row.key && has_copied()) || is_known {
                 items.push(NewItem { copied: is_copied, ..self.as_new(row) });
             }
+        }
+        for item in items.iter_mut().filter(|item| goes_on.contains(item.key.as_str())) {
+            item.details.insert(AGAIN.to_owned(), json!(true));
         }
         // A run lists its steps in their order, whatever order they became known in.
         let place = |item: &NewItem| self.rows.iter().position(|row| row.key == item.key);
@@ -234,6 +245,17 @@ impl Steps<'_> {
             }
             _ => Ok(items),
         }
+    }
+
+    /// One of the copies said that nothing more was needed: what had begun by then, and did not complete, is what is left.
+    fn goes_on_after_a_finish(&self, copied: &HashSet<&str>) -> HashSet<&str> {
+        let is_copied = |row: &&ItemRow| copied.contains(row.key.as_str());
+        if !self.rows.iter().filter(is_copied).any(is_finish) {
+            return HashSet::new();
+        }
+        let is_left =
+            |row: &&ItemRow| row.started_at.is_some() && !is_copied(row) && row.role != Role::Cleanup;
+        self.rows.iter().filter(is_left).map(|row| row.key.as_str()).collect()
     }
 
     /// Whether anything comes before a step.
@@ -269,15 +291,20 @@ impl Steps<'_> {
     }
 
     /// What a copy can be made of: it is done or was left out, and nothing undid it.
-    fn is_done(&self, row: &ItemRow) -> bool {
+    fn may_be_copied(&self, row: &ItemRow) -> bool {
         let kind = self.old.lifecycle.counted_items();
         let state = kind.and_then(|kind| kind.state_named(&row.status).map(|state| kind.state(state)));
         let ended = match state.and_then(|state| state.outcome) {
-            Some(Outcome::Succeeded) => !is_finish(row),
+            Some(Outcome::Succeeded) => true,
             Some(Outcome::Skipped) => was_left_out(row),
             _ => false,
         };
         ended && !row.reruns && row.role != Role::Cleanup
+    }
+
+    /// Where others are to follow it, a step that says that nothing more is needed is asked again.
+    fn is_done(&self, row: &ItemRow) -> bool {
+        self.may_be_copied(row) && !is_finish(row)
     }
 
     fn all_done(&self) -> Result<HashSet<&str>> {
@@ -285,7 +312,7 @@ impl Steps<'_> {
             return refused("from", "nothing of the run failed: repeat the whole run, or from a step");
         }
         // What was left out by its `when` is asked again: it may have been because of what failed.
-        let is_kept = |row: &&ItemRow| self.is_done(row) && !was_not_wanted(row);
+        let is_kept = |row: &&ItemRow| self.may_be_copied(row) && !was_not_wanted(row);
         Ok(self.rows.iter().filter(is_kept).map(|row| row.key.as_str()).collect())
     }
 
@@ -296,9 +323,12 @@ impl Steps<'_> {
         let whole = self.rows.iter().find(|row| row.key == key).map_or(key, step_of);
         let number = |row: &ItemRow| row.details.get("number").and_then(Value::as_u64);
         let asked = self.rows.iter().find(|row| row.key == key && key != whole).and_then(number);
+        // Parts that may be under way at once do not wait for one another.
+        let is_parallel = self.playbook.and_then(|it| it.step(whole)).is_some_and(|step| step.parallel > 1);
         let mut kept = HashSet::new();
         for row in self.rows.iter().filter(|row| row.role != Role::Cleanup) {
             let place = match step_of(row) == whole {
+                true if asked.is_some() && is_parallel && number(row) != asked => Place::Beside,
                 true if asked.is_some_and(|asked| number(row) < Some(asked)) => Place::Before,
                 true => Place::After,
                 false => self.place(step_of(row), whole),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use waypost_kernel::{Catalog, Span};
-use waypost_store::RunRow;
+use waypost_store::{PROPOSAL, RunRow};
 
 use crate::actions::Exec;
 use crate::handler::Handler;
@@ -33,6 +33,8 @@ pub(crate) enum Work {
     /// The one action of a playbook.
     Action(Arc<Playbook>),
     Handler(Arc<dyn Handler>),
+    /// A command for many runs, which is in its input.
+    Bulk,
     /// It is ours to execute, but nobody could.
     Unfit(String),
 }
@@ -61,6 +63,9 @@ impl From<Work> for Plan {
     fn from(work: Work) -> Plan {
         let (retries, try_timeout) = match &work {
             Work::Command(carried) => (carried.retries, carried.timeout),
+            Work::Action(playbook) => {
+                playbook.steps.first().map_or((0, None), |step| (step.retries, step.timeout))
+            }
             _ => (0, None),
         };
         Plan { work, retries, timeout: None, try_timeout, retry_in: None, end_names: EndNames::OfRun }
@@ -69,9 +74,23 @@ impl From<Work> for Plan {
 
 /// Nothing: another worker's. `catalog` is for playbooks that runs bring along.
 pub(crate) fn resolve(row: &RunRow, options: &Options, catalog: &Catalog) -> Option<Work> {
+    let work = found(row, options, catalog)?;
+    Some(match work {
+        Work::Playbook(playbook) if &*row.lifecycle.name == PROPOSAL => applying(&playbook),
+        work => work,
+    })
+}
+
+/// A proposal names the playbook of the run that made it.
+fn applying(playbook: &Playbook) -> Work {
+    let without = || Work::Unfit(format!("the playbook {} has no [apply]", playbook.name));
+    playbook.application().map_or_else(without, |application| Work::Action(Arc::new(application)))
+}
+
+fn found(row: &RunRow, options: &Options, catalog: &Catalog) -> Option<Work> {
     // The very content that the worker has itself needs nobody's leave.
     if let Some(own) = row.playbook.as_deref().and_then(|pin| options.playbooks.pinned(pin)) {
-        return Some(Work::Playbook(own.clone()));
+        return options.has_handlers_of(own).then(|| Work::Playbook(own.clone()));
     }
     if let Some(brought) = row.carried.as_ref().and_then(|carried| carried.get("playbook")) {
         if !options.may_run_command_of(row.id()) {
@@ -89,7 +108,8 @@ pub(crate) fn resolve(row: &RunRow, options: &Options, catalog: &Catalog) -> Opt
     }
     let playbook = row.playbook.as_deref()?;
     let handler = || options.handlers.get(playbook).cloned().map(Work::Handler);
-    options.playbooks.get(playbook).map(|it| Work::Playbook(it.clone())).or_else(handler)
+    let own = options.playbooks.get(playbook).filter(|own| options.has_handlers_of(own));
+    own.map(|it| Work::Playbook(it.clone())).or_else(handler)
 }
 
 pub(crate) fn brought_along(brought: &Value, catalog: &Catalog) -> Result<Playbook, String> {

@@ -6,6 +6,8 @@ use tokio::sync::watch;
 pub enum Stage {
     #[default]
     Working,
+    /// Somebody else goes on: claim nothing more, and let what is under way end by itself, however long it takes.
+    Finishing,
     /// The first signal: claim nothing more, let what is under way end, then stop it and give it back.
     Draining,
     /// The second signal: stop and give back at once.

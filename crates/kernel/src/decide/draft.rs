@@ -137,6 +137,7 @@ impl<'a> Draft<'a> {
         }
         self.push(row.command.clone(), row.to, actor, effect, note);
         self.after.ended_by = None;
+        self.after.ended_with = None;
     }
 
     /// An event that leaves the run in its state.

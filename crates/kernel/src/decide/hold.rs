@@ -1,12 +1,16 @@
 //! What the holder of a run may do with it. Every write needs the lease's token; without it, `LEASE_LOST`.
 
+use std::sync::Arc;
+
 use super::Draft;
 use super::command::{carry_out, in_words};
 use crate::event::{Change, Effect, Hold};
-use crate::lifecycle::{Actor, Outcome, Phase, StateId, Transition};
+use crate::lifecycle::{Actor, Lifecycle, Outcome, Phase, StateId, Transition};
 use crate::refusal::{Code, Refusal};
-use crate::request::{Finish, Note, Wait};
-use crate::run::{Failure, Intent, Token, Want};
+use crate::request::{Finish, Note, Wait, Who};
+use crate::run::{Failure, Intent, Run, Token, Want};
+use crate::tally::Tally;
+use crate::time::Time;
 use crate::waiting::{REASONS_TO_GIVE_BACK, Reason};
 
 /// The lease counts until somebody else has it: one that ran out but was not taken is still its holder's.
@@ -92,18 +96,33 @@ pub(super) fn finish(mut draft: Draft<'_>, token: Token, finish: &Finish<'_>) ->
     draft.make(row, Actor::Worker, Effect { failure, ..effect }, None);
     if leaves {
         draft.after.ended_by = Some(token);
+        draft.after.ended_with = finish.brings;
     } else {
         extend(&mut draft);
     }
     draft.done()
 }
 
+/// Where a held run ends if its items alone say as what: the first of its worker's ways out whose guards hold, once the items that
+/// follow have followed. A cancel that came first has ways of its own.
+pub fn counted_end(lifecycle: &Lifecycle, run: &Run, who: &Who<'_>, now: Time) -> Option<StateId> {
+    let draft = Draft::new(lifecycle, run, who, now);
+    let is_cancelled = run.intent.as_ref().is_some_and(|intent| intent.want == Want::Cancel);
+    let ends = |row: &&Transition| {
+        lifecycle.phase(row.to) == Phase::Settled
+            && row.by.contains(Actor::Worker)
+            && (&*row.command == "cancel") == is_cancelled
+    };
+    let mut rows = lifecycle.transitions_from(run.state).filter(ends);
+    rows.find(|row| draft.failing_guard(row, &Effect::default()).is_none()).map(|row| row.to)
+}
+
 /// What an earlier intent says about the end stands; what the finish brings fills the gaps.
 fn finish_effect(draft: &Draft<'_>, finish: &Finish<'_>) -> Effect {
     let intent = draft.run.intent.as_ref();
-    let cancelled = intent.filter(|intent| intent.want == Want::Cancel).and_then(|intent| {
-        draft.failure_of("cancel", &in_words("cancel", &intent.by, intent.reason.as_deref()))
-    });
+    let cancelled = intent
+        .filter(|intent| intent.want == Want::Cancel)
+        .and_then(|intent| draft.failure_of(intent.want.command(), &intent.in_words()));
     let recorded = intent.and_then(|intent| intent.failure.clone());
     Effect {
         failure: cancelled.or(recorded).or_else(|| finish.failure.cloned()),
@@ -160,7 +179,8 @@ fn rows_to<'a>(draft: &Draft<'a>, to: StateId) -> impl Iterator<Item = &'a Trans
 pub(super) fn release(mut draft: Draft<'_>, token: Token, wait: Option<Wait<'_>>) -> Result<Change, Refusal> {
     check_lease(&draft, token)?;
     wait.map_or(Ok(()), |wait| check_reason(&draft, wait.reason))?;
-    if let Some(intent) = draft.run.intent.as_ref().filter(|_| !draft.run.requires_cleanup)
+    let requires_cleanup = draft.run.requires_cleanup || leaves_cleanups(&draft);
+    if let Some(intent) = draft.run.intent.as_ref().filter(|_| !requires_cleanup)
         && carry_out(&mut draft, intent, Actor::Worker)
     {
         return draft.done();
@@ -177,6 +197,17 @@ pub(super) fn release(mut draft: Draft<'_>, token: Token, wait: Option<Wait<'_>>
     draft.stay("release", Actor::Worker, effect);
     draft.vacate(until);
     draft.done()
+}
+
+/// A failed step ends the course of its run, but for the cleanups: while there are items that have not ended, another worker does
+/// those that are.
+fn leaves_cleanups(draft: &Draft<'_>) -> bool {
+    let fails = draft.run.intent.as_ref().is_some_and(|intent| intent.want == Want::Fail);
+    let is_open = |(kind, tally): (&Arc<Lifecycle>, &Tally)| {
+        let mut open = kind.state_ids().filter(|state| kind.phase(*state) != Phase::Settled);
+        kind.stops_run && open.any(|state| tally.in_state(state) > 0)
+    };
+    fails && draft.lifecycle.items.iter().zip(draft.run.tallies.iter()).any(is_open)
 }
 
 /// What the run waits for is shown as said by its worker, so that it can say no more than it knows.

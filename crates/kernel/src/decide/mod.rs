@@ -20,6 +20,8 @@ use crate::time::{Span, Time};
 
 pub use create::{NewRun, create};
 pub(crate) use draft::{DEFAULT_LEASE, Draft};
+pub use hold::counted_end;
+pub use sweep::has_waited;
 
 /// A vacant lease that nobody took on for this long after its time counts as lost.
 pub const VACANT_FOR_LOST: Span = Span::from_seconds(24 * 3_600);
@@ -47,6 +49,7 @@ pub fn decide(lifecycle: &Lifecycle, run: &Run, request: &Request<'_>, now: Time
         }
         Ask::Command { name, with } => command::command(draft, name, with),
         Ask::Sweep => sweep::sweep(draft),
+        Ask::QueuePaused => sweep::queue_paused(draft),
         Ask::OperationEnded => command::operation_ended(draft),
     }
 }

@@ -1,13 +1,14 @@
 //! What time does: leases and times to live run out. Any process may ask, any number of times: nothing due
 //! means nothing written.
 
-use super::Draft;
 use super::claim::{is_abandoned, may_steal, may_take_over};
 use super::command::carry_out;
+use super::{Draft, VACANT_FOR_LOST};
 use crate::event::{Change, Effect, Hold};
 use crate::lifecycle::{Actor, Lifecycle, OnStale, Outcome, Phase, StateId, Transition};
 use crate::refusal::Refusal;
-use crate::run::{Intent, Run, Want};
+use crate::run::{Intent, Lease, Run, Want};
+use crate::time::{Span, Time};
 
 pub(super) fn sweep(mut draft: Draft<'_>) -> Result<Change, Refusal> {
     match draft.phase() {
@@ -23,6 +24,20 @@ pub(super) fn sweep(mut draft: Draft<'_>) -> Result<Change, Refusal> {
         Phase::Parked | Phase::Settled => {}
     }
     draft.done()
+}
+
+/// A run that was given back is not lost because its queue is paused. It is looked at often, and written twice a day.
+pub(super) fn queue_paused(mut draft: Draft<'_>) -> Result<Change, Refusal> {
+    let now = draft.now;
+    if let Some(lease) = draft.after.lease.as_mut().filter(|lease| has_waited(lease, now)) {
+        lease.until = now;
+    }
+    draft.done()
+}
+
+/// Of a vacant lease: whether half of the time has passed after which it counts as lost.
+pub fn has_waited(lease: &Lease, now: Time) -> bool {
+    lease.is_vacant() && lease.until + Span::from_ms(VACANT_FOR_LOST.ms() / 2) < now
 }
 
 /// Nobody has answered in time. What is made of that the next worker knows; the run is taken up again as if a person insisted on it.

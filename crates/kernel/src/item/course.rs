@@ -1,4 +1,4 @@
-//! A run's course: the failure of a step ends it, and nothing begins after that but cleanups.
+//! A run's course: the failure of a step ends it, and so does what people want of the run. Nothing begins after that but cleanups.
 
 use super::{Item, ItemAsk, refuse};
 use crate::decide::Draft;
@@ -75,6 +75,8 @@ pub(super) struct Course {
     recorded: Option<Text>,
     /// Items that failed, by kind, in words.
     failed: Vec<(u8, Text)>,
+    /// What somebody wants of the run instead of going on.
+    wanted: Option<(Code, Text)>,
     /// The first failure of this write that ends the course.
     pub failure: Option<Failure>,
 }
@@ -87,14 +89,20 @@ impl Course {
             Some(failure) => failure.message.clone(),
             None => "the run is failing".into(),
         });
+        let wanted = draft.run.intent.as_ref().and_then(|intent| match intent.want {
+            Want::Cancel => Some((Code::CancelRequested, intent.in_words().into())),
+            Want::Pause => Some((Code::PauseRequested, intent.in_words().into())),
+            Want::Fail => None,
+        });
         let kinds = &draft.lifecycle.items;
         let ends =
             |item: &&Item| kinds.get(usize::from(item.kind)).is_some_and(|kind| item.ends_course(kind));
         let words = |item: &Item| (item.kind, format!("{} has failed", item.key).into());
-        Course { recorded, failed: failed.iter().filter(ends).map(words).collect(), failure: None }
+        Course { recorded, failed: failed.iter().filter(ends).map(words).collect(), wanted, failure: None }
     }
 
-    /// Refuses a beginning after the end.
+    /// Refuses a beginning after the end. What people want is stored before its holder knows of it: what was done meanwhile and is reported
+    /// at once as begun and done has been done, and is taken.
     pub fn check(
         &self,
         draft: &Draft<'_>,
@@ -106,9 +114,11 @@ impl Course {
             return Ok(());
         }
         let failed = || self.failed.iter().find(|(of, _)| *of == item.kind).map(|(_, words)| words);
-        let Some(why) = self.recorded.as_ref().or_else(failed) else { return Ok(()) };
+        let failure = self.recorded.as_ref().or_else(failed).map(|why| (Code::FailureRecorded, why));
+        let wanted = self.wanted.as_ref().filter(|_| kind.phase(item.state) == Phase::Held);
+        let Some((code, why)) = failure.or(wanted.map(|(code, why)| (*code, why))) else { return Ok(()) };
         let message = format!("nothing begins but cleanups, after {why}");
-        Err(refuse(draft, item, Code::FailureRecorded, &message))
+        Err(refuse(draft, item, code, &message))
     }
 
     /// Notes a failure that ends the course; what comes after it in the same write is after the end.

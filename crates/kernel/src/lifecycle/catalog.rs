@@ -7,7 +7,7 @@ use super::{Lifecycle, Problems};
 use crate::tenant::{DEFAULT, is_seen_by, meanings};
 
 /// The shipped files, items first because runs refer to them.
-pub const SHIPPED: [(&str, &str); 9] = [
+pub const SHIPPED: [(&str, &str); 11] = [
     ("step", include_str!("../../../../lifecycles/step.toml")),
     ("task", include_str!("../../../../lifecycles/task.toml")),
     ("target", include_str!("../../../../lifecycles/target.toml")),
@@ -17,6 +17,8 @@ pub const SHIPPED: [(&str, &str); 9] = [
     ("job", include_str!("../../../../lifecycles/job.toml")),
     ("rule", include_str!("../../../../lifecycles/rule.toml")),
     ("operation", include_str!("../../../../lifecycles/operation.toml")),
+    ("proposal", include_str!("../../../../lifecycles/proposal.toml")),
+    ("inbox", include_str!("../../../../lifecycles/inbox.toml")),
 ];
 
 /// Every known version of every known lifecycle, in the order in which they were added. By itself it has all tenants' and takes

@@ -10,8 +10,17 @@ use super::file::At;
 use super::{Lifecycle, Phase};
 
 /// Members of a run's details that every lifecycle has, so that none can call its own like them.
-pub const OWN_DETAILS: [&str; 8] =
-    ["pause_reason", "paused_step", "worked", "tries", "cleanup_failed", "console_log", "artifacts", "cut"];
+pub const OWN_DETAILS: [&str; 9] = [
+    "pause_reason",
+    "paused_step",
+    "worked",
+    "tries",
+    "cleanup_failed",
+    "console_log",
+    "artifacts",
+    "metadata_left_out",
+    "cut",
+];
 
 /// Where in a run's details it stands what people are asked to decide while the run is parked, and what they decided. A
 /// decision is about a subject, such as a host.

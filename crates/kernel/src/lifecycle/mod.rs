@@ -23,6 +23,9 @@ use crate::tally::Tallies;
 use crate::tenant::{local_name, tenant_of};
 use crate::time::Span;
 
+/// The error code of what a cancel ended, where a lifecycle declares no other.
+pub const CANCELLED: &str = "CANCELLED";
+
 /// A state's place in its lifecycle's list of states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StateId(pub u8);
@@ -236,7 +239,7 @@ impl Lifecycle {
     pub fn code_of(&self, command: &str) -> Option<&str> {
         let declared = self.codes.iter().find(|(of, _)| &**of == command).map(|(_, code)| &**code);
         declared.or(match command {
-            "cancel" => Some("CANCELLED"),
+            "cancel" => Some(CANCELLED),
             "expire" => Some("EXPIRED"),
             "lose" => Some("WORKER_LOST"),
             _ => None,

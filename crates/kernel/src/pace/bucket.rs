@@ -77,6 +77,18 @@ impl Bucket {
         Bucket { available_milli, ..corrected }
     }
 
+    /// The destination says that there is nothing left: our count was wrong. What comes back counts from when it says.
+    pub fn emptied(&self, wait: Span, now: Time) -> Bucket {
+        Bucket { available_milli: 0, at: self.at.max(now + wait.max(Span::ZERO)), ..*self }
+    }
+
+    /// Gives back what was taken and not used.
+    pub fn returned(&self, milli: u64, now: Time) -> Bucket {
+        let refilled = self.refilled(now);
+        let available_milli = refilled.available_milli.saturating_add(milli).min(self.capacity());
+        Bucket { available_milli, ..refilled }
+    }
+
     /// Uses only so much of the rate from now on; 100 ends it. Apart from the rate, which a correction sets.
     pub fn slowed(&self, percent: u8, now: Time) -> Bucket {
         Bucket { pace_percent: percent.min(100), ..self.refilled(now) }

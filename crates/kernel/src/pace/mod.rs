@@ -4,4 +4,5 @@
 pub mod backoff;
 pub mod breaker;
 pub mod bucket;
+pub mod destination;
 pub mod retry_after;

@@ -12,7 +12,7 @@ mod zone;
 
 pub use cron::{Cron, CronProblem};
 pub use jitter::jitter;
-pub use planner::{CatchUp, First, Overlap, Plans, Policy, Skipped};
+pub use planner::{CatchUp, First, Overlap, Plans, Policy, Running, Skipped};
 pub use timing::{MAX_COUNTED, Timing};
 pub use words::{clock_change, in_words};
 pub use zone::Zone;

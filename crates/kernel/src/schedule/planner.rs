@@ -51,6 +51,18 @@ pub enum Overlap {
     Allow,
 }
 
+/// What of a scope is being executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Running {
+    #[default]
+    Nothing,
+    /// An earlier plan of the schedule, perhaps beside others.
+    Planned,
+    /// Nothing but what somebody asked for, such as the plans of a backfill: a plan of the schedule itself is not skipped for that, it waits
+    /// for its end and comes next.
+    ByHand,
+}
+
 /// Plans that are never executed, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
@@ -86,16 +98,15 @@ impl Policy {
     }
 
     /// `through`: where the last planning got to; absent for a scope that never had one, which starts as `first` says.
-    /// `is_running`: an earlier plan of this scope is being executed.
-    pub fn plan(&self, scope: &str, through: Option<Time>, now: Time, is_running: bool) -> Plans {
+    pub fn plan(&self, scope: &str, through: Option<Time>, now: Time, running: Running) -> Plans {
         let through = through.or((self.first == First::Next).then_some(now));
         let mut plans = match self.latest_due(scope, now) {
             Some(latest) if through.is_none_or(|through| latest > through) => {
-                self.owed(scope, through, latest, now, is_running)
+                self.owed(scope, through, latest, now, running)
             }
             _ => Plans { through, ..Plans::default() },
         };
-        plans.wake_at = self.wake_at(scope, plans.through, now, is_running);
+        plans.wake_at = self.wake_at(scope, plans.through, now, running != Running::Nothing);
         plans
     }
 
@@ -108,10 +119,19 @@ impl Policy {
         Some(plan)
     }
 
-    fn owed(&self, scope: &str, through: Option<Time>, latest: Time, now: Time, is_running: bool) -> Plans {
+    /// Whether a plan waits for the end of what is being executed.
+    pub fn waits_for(&self, running: Running) -> bool {
         match self.overlap {
-            Overlap::Queue if is_running => return Plans { through, ..Plans::default() },
-            Overlap::Skip if is_running => {
+            Overlap::Queue => running != Running::Nothing,
+            Overlap::Skip => running == Running::ByHand,
+            Overlap::Allow => false,
+        }
+    }
+
+    fn owed(&self, scope: &str, through: Option<Time>, latest: Time, now: Time, running: Running) -> Plans {
+        match self.overlap {
+            _ if self.waits_for(running) => return Plans { through, ..Plans::default() },
+            Overlap::Skip if running == Running::Planned => {
                 let overlap = through.map_or(1, |through| self.timing.count(through, latest));
                 let skipped = Skipped { overlap, ..Skipped::default() };
                 return Plans { skipped, through: Some(latest), ..Plans::default() };

@@ -101,11 +101,12 @@ fn given_back(run: &Run, until: Time, around: &Around<'_>) -> Waiting {
     }
 }
 
-/// It waits for a place and a worker as a ready run does; its key it has.
+/// It waits for a place and a worker as a ready run does, and for those of its key that somebody has.
 fn to_be_taken(lifecycle: &Lifecycle, run: &Run, lease: &Lease, around: &Around<'_>) -> Option<Waiting> {
     let waiting = line::in_line(lifecycle, run, around, lease.until)?;
-    let is_soon = matches!(waiting.reason, Reason::SlotsBusy | Reason::NotTaken);
-    let text = match is_soon {
+    // In a paused queue the time does not count.
+    let is_kept = matches!(waiting.reason, Reason::SlotsBusy | Reason::NotTaken | Reason::QueuePaused);
+    let text = match is_kept {
         true => waiting.text,
         false => {
             let end = at(lease.until + VACANT_FOR_LOST);
@@ -143,6 +144,6 @@ fn next(lifecycle: &Lifecycle, run: &Run, lease: &Lease, around: &Around<'_>) ->
     let others = around.workers.iter().filter(|worker| lease.worker.as_deref() != Some(&*worker.name));
     match others.into_iter().any(|worker| worker.serves(lifecycle, run, around)) {
         true => ("the next free worker takes it over".to_owned(), None),
-        false => ("no live worker can take it over".to_owned(), Some(around.start_a_worker())),
+        false => ("no live worker can take it over".to_owned(), Some(around.start_a_worker(run))),
     }
 }

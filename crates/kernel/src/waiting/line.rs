@@ -1,8 +1,9 @@
 //! Why a run that may be taken is not: its queue, its key, and who could take it, in the order in which a claim looks at them.
 
 use super::{Ahead, Around, Reason, Waiting, WorkerFacts, at, of};
-use crate::lifecycle::{Lifecycle, Phase};
+use crate::lifecycle::Lifecycle;
 use crate::run::Run;
+use crate::text::shell_word;
 use crate::time::{Span, Time};
 
 /// A worker with a free slot looks about every second: whoever was not taken for this long may have to wait for another.
@@ -17,11 +18,8 @@ pub(super) fn ready(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Op
 /// Of one that may be taken since `due`.
 pub(super) fn in_line(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>, due: Time) -> Option<Waiting> {
     let of_queue = of_queue(around, due);
-    // One that was given back has kept its key.
-    let needs_key = lifecycle.phase(run.state) == Phase::Ready;
-    let of_key = || around.key_limit.filter(|(_, limit)| needs_key && limit.is_reached());
     let of_key = || {
-        let (key, limit) = of_key()?;
+        let (key, limit) = around.key_limit.filter(|(_, limit)| limit.is_reached())?;
         let text = match limit.held {
             0 => format!("concurrency key {key} has a limit of 0"),
             _ => format!("concurrency key {key} is held by {}", limit.holders()),
@@ -43,7 +41,9 @@ fn of_queue(around: &Around<'_>, due: Time) -> Option<Waiting> {
     let limit = around.queue_limit.filter(|limit| limit.is_reached())?;
     let holders = if limit.held == 0 { String::new() } else { format!("; held: {}", limit.holders()) };
     let text = format!("queue {queue} is at its limit of {}{holders}", limit.at_most);
-    let hint = format!("waypost queue limit {queue} N{}", around.tenant_option());
+    // As many more as there are held: one that is printed can be given as it stands.
+    let more = limit.held.max(limit.at_most) + 1;
+    let hint = format!("waypost queue limit {} {more}{}", shell_word(queue), around.tenant_option());
     Some(of(Reason::QueueLimit, due, text).hint(hint))
 }
 
@@ -55,7 +55,7 @@ fn of_workers(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>, due: Time) 
         let whose =
             if tenant == crate::tenant::DEFAULT { String::new() } else { format!(" for tenant {tenant}") };
         let text = format!("no live worker takes from queue {queue}{whose}");
-        return Some(of(Reason::NoWorker, due, text).hint(around.start_a_worker()));
+        return Some(of(Reason::NoWorker, due, text).hint(around.start_a_worker(run)));
     }
     let able: Vec<&WorkerFacts> = takers.into_iter().filter(|worker| worker.executes(run, around)).collect();
     if able.is_empty() {
@@ -64,17 +64,17 @@ fn of_workers(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>, due: Time) 
             (true, _) => format!("no live worker of queue {queue} may execute what runs bring along"),
             (false, None) => format!("no live worker of queue {queue} executes runs that name no playbook"),
         };
-        return Some(of(Reason::NoPlaybook, due, text).hint(around.start_a_worker()));
+        return Some(of(Reason::NoPlaybook, due, text).hint(around.start_a_worker(run)));
     }
-    busy(&able, due, around)
+    busy(&able, run, due, around)
 }
 
-fn busy(able: &[&WorkerFacts], due: Time, around: &Around<'_>) -> Option<Waiting> {
+fn busy(able: &[&WorkerFacts], run: &Run, due: Time, around: &Around<'_>) -> Option<Waiting> {
     let slots: u64 = able.iter().map(|worker| worker.slots).sum();
     let free: u64 = able.iter().map(|worker| worker.free()).sum();
     let Ahead { count: ahead, is_cut } = around.ahead;
     if free > ahead && !is_cut {
-        return not_taken(able, due, around);
+        return not_taken(able, run, due, around);
     }
     let place = match (ahead, is_cut) {
         (ahead, true) => format!("more than {ahead} come before it"),
@@ -93,7 +93,7 @@ fn busy(able: &[&WorkerFacts], due: Time, around: &Around<'_>) -> Option<Waiting
 }
 
 /// One that is next, and for which there is a slot, is about to be taken. If it is not for a while, whoever should may be gone.
-fn not_taken(able: &[&WorkerFacts], due: Time, around: &Around<'_>) -> Option<Waiting> {
+fn not_taken(able: &[&WorkerFacts], run: &Run, due: Time, around: &Around<'_>) -> Option<Waiting> {
     if around.now - due < PATIENCE {
         return None;
     }
@@ -107,7 +107,7 @@ fn not_taken(able: &[&WorkerFacts], due: Time, around: &Around<'_>) -> Option<Wa
     };
     let waiting = of(Reason::NotTaken, due, text);
     Some(match silent >= SILENCE {
-        true => waiting.hint(around.start_a_worker()),
+        true => waiting.hint(around.start_a_worker(run)),
         false => waiting,
     })
 }

@@ -11,3 +11,4 @@ mod purity;
 mod schedule;
 mod shipped;
 mod tenants;
+mod tries;

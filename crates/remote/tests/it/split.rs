@@ -50,6 +50,9 @@ macro_rules! one {
     (change_token $($rest:tt)*) => { one! { @here change_token $($rest)* } };
     (tokens $($rest:tt)*) => { one! { @here tokens $($rest)* } };
     (audits $($rest:tt)*) => { one! { @here audits $($rest)* } };
+    // Nor what only those need who evaluate alerts.
+    (alerts $($rest:tt)*) => { one! { @here alerts $($rest)* } };
+    (silence_alert $($rest:tt)*) => { one! { @here silence_alert $($rest)* } };
     // It reads what is offered to it, and says itself what that is.
     (offer_playbooks $($rest:tt)*) => { one! { @here offer_playbooks $($rest)* } };
     ($verb:ident $($rest:tt)*) => { one! { @there $verb $($rest)* } };

@@ -8,16 +8,16 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use waypost_kernel::Span;
 use waypost_store::codec::token_text;
-use waypost_store::{Can, Claim, Claimed, Held, PAGE_BYTES, Parts, Take, iso};
+use waypost_store::{Can, Claim, Claimed, CommandedClaim, Held, PAGE_BYTES, Parts, Take, iso};
 
-use super::requests::{ChangesQuery, ClaimBody, ClaimOneBody};
-use super::runs::renamed;
-use super::shapes::{CLAIMED, CLAIMS};
-use super::{Content, GET, POST, Route, RouteResponse, SMALL_BYTES, asks, ok, takes};
+use super::requests::{ChangesQuery, ClaimBody, ClaimOneBody, ClaimingCommandBody};
+use super::runs::{IF_MATCH, command_write, renamed};
+use super::shapes::{CLAIMED, CLAIMS, COMMANDED_CLAIM};
+use super::{BODY_BYTES, Content, GET, POST, Route, RouteResponse, SMALL_BYTES, asks, ok, takes};
 use crate::answer::{self, Pieces, Result};
 use crate::call::Call;
 use crate::guard::RequiredRole;
-use crate::problem::{INTERNAL_ERROR, NOT_FOUND, Problem, STOPPING, TOKEN_BUSY};
+use crate::problem::{INTERNAL_ERROR, NOT_FOUND, PRECONDITION_FAILED, Problem, STOPPING, TOKEN_BUSY};
 use crate::wait;
 
 /// What runs of one claim may take in memory.
@@ -44,6 +44,20 @@ pub const ROUTES: &[Route] = &[
         refuses: &[&NOT_FOUND],
         may_conflict: true,
         ..takes!(POST, claim_run, ClaimOneBody)
+    },
+    Route {
+        path: "/v1/runs/{run_id}/{command}/claimed",
+        name: "commandClaimedRun",
+        description: "Gives a command, and claims the run in the same transaction: nobody but the named worker can take it first. A run that the \
+                command leaves where it cannot be claimed now is answered without a lease. Sent again, it gives the same worker the same lease, as \
+                long as that lasts.",
+        required_role: RequiredRole::Admin,
+        headers: &[IF_MATCH],
+        body_bytes: BODY_BYTES,
+        responses: &[ok(&COMMANDED_CLAIM)],
+        refuses: &[&NOT_FOUND, &PRECONDITION_FAILED],
+        may_conflict: true,
+        ..takes!(POST, command_claimed, ClaimingCommandBody)
     },
     Route {
         path: "/v1/changes",
@@ -160,4 +174,13 @@ async fn claim_run(call: Call, body: ClaimOneBody) -> Result {
     let mut text = Pieces::default();
     write(&mut text, &call, &claimed);
     Ok(text.answer(200))
+}
+
+async fn command_claimed(call: Call, body: ClaimingCommandBody) -> Result {
+    let take = Take { worker: body.worker, lease: body.lease_ms.map(Span::from_ms), start: body.start };
+    let command = command_write(&call, body.command).await?;
+    let CommandedClaim { run, claimed } = call.store().command_claimed(command, take).await?;
+    call.app.metrics.claimed.inc_by(u64::from(claimed.is_some()));
+    let lease = claimed.as_ref().map(lease_object);
+    Ok(answer::json(200, &json!({ "run": call.show(&run), "lease": lease })))
 }

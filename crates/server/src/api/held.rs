@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::request::Level;
+use waypost_kernel::text::MAX_PAYLOAD_BYTES;
 use waypost_kernel::{Failure, Span};
 use waypost_store::{
     CleanupWrite, FinishWrite, Held, ItemWrite, ItemsWrite, NoteWrite, Noted, ReleaseWrite, Renewed, Repeat,
@@ -48,7 +49,8 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/runs/{run_id}/events",
         name: "addEvent",
-        description: "Adds an event to the run's log. The first one begins the work, where the lifecycle says so.",
+        description: "Adds an event to the run's log. The first one begins the work, where the lifecycle says so. One whose metadata do not \
+                fit into the run's 1 MiB is refused.",
         responses: &[RouteResponse {
             status: 201,
             description: "it is in the log",
@@ -66,7 +68,9 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/runs/{run_id}/finish",
         name: "finish",
-        description: "Moves the run where it ends. The same finish sent again is answered as the first time.",
+        description: "Moves the run where it ends. The same finish sent again is answered as the first time; one that brings another error, \
+                other metadata, details or items is refused. A run's metadata have 1 MiB: members are laid over those that are there in the \
+                order of their names, and those that there is no room for are named in `details.metadata_left_out`; the event has them all.",
         responses: &[ok(&RUN)],
         ..takes!(HELD, finish, FinishBody)
     },
@@ -161,6 +165,17 @@ pub fn note_of(call: &Call, held: Held, body: NewEventBody) -> NoteWrite {
     }
 }
 
+/// What no run has room for is not taken: its sender can say it in fewer words.
+fn check_size(field: &str, members: &Map<String, Value>) -> Result<()> {
+    match json_bytes(members) {
+        bytes if bytes > MAX_PAYLOAD_BYTES => {
+            let message = format!("is {bytes} bytes long; at most {MAX_PAYLOAD_BYTES} are allowed");
+            Err(Problem::field(&INVALID_INPUT, field, &message))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn json_bytes(members: &Map<String, Value>) -> usize {
     if members.is_empty() { 0 } else { serde_json::to_string(members).map_or(0, |text| text.len()) }
 }
@@ -206,6 +221,7 @@ async fn finish(call: Call, body: FinishBody) -> Result {
 }
 
 pub fn finish_of(call: &Call, held: Held, body: FinishBody) -> Result<FinishWrite> {
+    check_size("metadata", &body.metadata)?;
     Ok(FinishWrite {
         run_id: held.run_id,
         token: Some(held.token),

@@ -1,18 +1,24 @@
 //! The one table of routes. The router, the role of each, the OpenAPI document and the reference are made of it.
 
 mod access;
+mod activity;
+mod agents;
+mod alerts;
 mod batches;
+pub mod bulk;
 mod claims;
 mod events;
 mod executions;
 mod health;
 mod held;
 mod lifecycles;
+mod operations;
 pub mod playbooks;
 mod queues;
-mod runs;
+pub mod runs;
 mod schedules;
 mod stats;
+mod targets;
 mod webhooks;
 mod wire;
 pub mod workers;
@@ -27,7 +33,7 @@ use crate::call::{Asked, Call};
 use crate::guard::RequiredRole;
 use crate::problem::Reason;
 use wire::{kinds, schedule_shapes};
-pub use wire::{requests, shapes};
+pub use wire::{proposals as proposal_wire, requests, shapes};
 
 pub type Running = Pin<Box<dyn Future<Output = Result<Answer>> + Send>>;
 
@@ -72,6 +78,10 @@ pub struct Route {
     pub refuses: &'static [&'static Reason],
     /// The kernel may refuse it: 409 with `current` and `allowed`.
     pub may_conflict: bool,
+    /// What goes wrong is told in the envelope of seed 001.
+    pub is_front: bool,
+    /// A page or form of the console: for people with browsers, and no part of the API's document.
+    pub is_page: bool,
     /// Kept for clients of before, for a release; the description says what to call instead.
     pub is_deprecated: bool,
     pub run: fn(Call, Asked) -> Running,
@@ -92,7 +102,11 @@ pub enum Content {
     /// JSON that is described elsewhere.
     AnyJson,
     Text(&'static str),
+    /// Server-sent events, for as long as the client stays.
+    Events,
 }
+
+pub const EVENT_STREAM: &str = "text/event-stream";
 
 /// Room for a run's input and metadata, both at their largest.
 pub const BODY_BYTES: usize = 4 * 1024 * 1024;
@@ -115,6 +129,8 @@ pub const GET: Route = Route {
     responses: &[],
     refuses: &[],
     may_conflict: false,
+    is_front: false,
+    is_page: false,
     is_deprecated: false,
     run: |_, _| Box::pin(async { Ok(crate::answer::empty(204)) }),
 };
@@ -162,6 +178,10 @@ const GROUPS: &[&[Route]] = &[
     claims::ROUTES,
     held::ROUTES,
     batches::ROUTES,
+    targets::ROUTES,
+    operations::ROUTES,
+    bulk::ROUTES,
+    activity::ROUTES,
     events::ROUTES,
     crate::stream::ROUTES,
     queues::ROUTES,
@@ -171,12 +191,23 @@ const GROUPS: &[&[Route]] = &[
     stats::ROUTES,
     lifecycles::ROUTES,
     access::ROUTES,
+    alerts::ROUTES,
+    agents::ROUTES,
+    agents::front::ROUTES,
+    agents::proposals::ROUTES,
+    agents::stream::ROUTES,
     webhooks::ROUTES,
     health::ROUTES,
+    crate::console::ROUTES,
 ];
 
 pub fn routes() -> impl Iterator<Item = &'static Route> {
     GROUPS.iter().flat_map(|group| group.iter())
+}
+
+/// Those that clients call.
+pub fn documented() -> impl Iterator<Item = &'static Route> {
+    routes().filter(|route| !route.is_page)
 }
 
 /// Whether a route is for those who watch the server: they are answered when nobody else is.
@@ -187,16 +218,24 @@ pub fn is_health(route: &Route) -> bool {
 /// What a path takes, whatever its parameters are. As the router does, a part that is spelt out goes before one that is a
 /// parameter: `/v1/runs/batch` is no run.
 pub fn methods_of(path: &str) -> Vec<&'static str> {
-    let fitting = || routes().filter(|route| fits(route.path, path));
-    let spelt =
-        |route: &&Route| -> Vec<bool> { route.path.split('/').map(|part| part.starts_with('{')).collect() };
-    let Some(best) = fitting().min_by_key(spelt) else { return Vec::new() };
-    let mut methods: Vec<&str> =
-        fitting().filter(|route| route.path == best.path).map(|route| route.method.name()).collect();
+    let Some(best) = best_of(path) else { return Vec::new() };
+    let of_path = routes().filter(|route| route.path == best.path);
+    let mut methods: Vec<&str> = of_path.map(|route| route.method.name()).collect();
     if methods.contains(&"GET") {
         methods.push("HEAD");
     }
     methods
+}
+
+/// Whether front ends of agents ask for it, whatever they ask by: they know one form of errors.
+pub fn is_front(path: &str) -> bool {
+    best_of(path).is_some_and(|route| route.is_front)
+}
+
+fn best_of(path: &str) -> Option<&'static Route> {
+    let spelt =
+        |route: &&Route| -> Vec<bool> { route.path.split('/').map(|part| part.starts_with('{')).collect() };
+    routes().filter(|route| fits(route.path, path)).min_by_key(spelt)
 }
 
 fn fits(known: &str, given: &str) -> bool {

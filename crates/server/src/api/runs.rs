@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use waypost_kernel::Span;
 use waypost_kernel::text::MAX_PAGE;
-use waypost_kernel::{Code, Span};
-use waypost_schema::{Field, Kind, optional};
+use waypost_schema::{Field, Kind, Shape, optional};
 use waypost_store::{
-    CommandWrite, Enqueued, EnqueuedClaim, Filter, ItemFilter, Needs, NewItem, NewRun, Parts, RunRow,
+    CommandWrite, Enqueued, EnqueuedClaim, Filter, ItemFilter, NewItem, NewRun, Page, Parts, RunRow,
     StoreError, Take,
 };
+use waypost_worker::bulk::{check, give};
 use waypost_worker::playbook::Playbook;
 use waypost_worker::playbook::known::LeftOpen;
-use waypost_worker::schedules;
+use waypost_worker::targets::operation_of;
 
 use super::claims::lease_object;
 use super::executions::{encoded, linked};
@@ -23,14 +24,16 @@ use super::kinds::KEY;
 use super::playbooks::by_name;
 use super::requests::{
     CommandBody, EventsQuery, ItemsQuery, NewClaimedRunBody, NewItemBody, NewRunBody, NewRunsBody, RunsQuery,
+    filter_of,
 };
 use super::shapes::{ALL_MADE, DRY_RUN, EVENTS, ITEM_PAGE, MADE_CLAIMED, RUN, RUNS};
 use super::{BATCH_BYTES, BODY_BYTES, Content, GET, POST, Route, RouteResponse, asks, ok, plain, takes};
 use crate::answer::{self, Answer, Pieces, Result};
-use crate::call::{Call, WAITS_TAG};
+use crate::call::{Call, Turn, WAITS_TAG};
 use crate::guard::{Caller, RequiredRole, Role};
 use crate::problem::{
-    FORBIDDEN, IDEMPOTENCY_KEY_REUSED, INVALID_INPUT, INVALID_QUERY, NOT_FOUND, PRECONDITION_FAILED, Problem,
+    CONCURRENT_MODIFICATION, FORBIDDEN, IDEMPOTENCY_KEY_REUSED, INVALID_INPUT, INVALID_QUERY, NOT_FOUND,
+    PRECONDITION_FAILED, Problem,
 };
 use crate::wait;
 
@@ -41,13 +44,26 @@ pub const KEY_HEADER: Field = optional(
 );
 const TRACE: Field =
     optional("traceparent", Kind::Any, "Kept in the run's `details.traceparent`, if it is one.");
-const IF_MATCH: Field =
-    optional("If-Match", Kind::Text(64), "The ETag that the run must still have, or 412.");
+pub const IF_MATCH: Field = optional(
+    "If-Match",
+    Kind::Text(64),
+    "The ETag that the run must still have, or 412; a command that is sent again is answered.",
+);
 const IF_NONE_MATCH: Field = optional(
     "If-None-Match",
     Kind::Text(1_024),
     "The ETag that the caller has, or `*`: 304 if it is still that.",
 );
+
+/// Of requests that make a run, and may have a key.
+pub const fn made(shape: &'static Shape) -> [RouteResponse; 2] {
+    let body = Content::Json(shape);
+    let replayed = "the key was known: the run that it made, with `Idempotency-Replayed: true`";
+    [
+        RouteResponse { status: 201, description: "it is stored", body },
+        RouteResponse { status: 200, description: replayed, body: Content::Json(shape) },
+    ]
+}
 
 pub const ROUTES: &[Route] = &[
     Route {
@@ -57,14 +73,7 @@ pub const ROUTES: &[Route] = &[
         required_role: RequiredRole::Operate,
         headers: &[KEY_HEADER, TRACE],
         body_bytes: BODY_BYTES,
-        responses: &[
-            RouteResponse { status: 201, description: "it is stored", body: Content::Json(&RUN) },
-            RouteResponse {
-                status: 200,
-                description: "the key was known: the run that it made, with `Idempotency-Replayed: true`",
-                body: Content::Json(&RUN),
-            },
-        ],
+        responses: &made(&RUN),
         refuses: &[&IDEMPOTENCY_KEY_REUSED],
         may_conflict: true,
         ..takes!(POST, start, NewRunBody)
@@ -86,18 +95,12 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/runs/claimed",
         name: "startClaimedRun",
         description: "Starts a run that nobody but the named worker can take first: it is stored and claimed in one transaction. One that cannot \
-                be claimed now, because it is not due or its queue or its key is full, is stored without a lease and waits like any other.",
+                be claimed now, because it is not due or its queue or its key is full, is stored without a lease and waits like any other. Sent \
+                again with its key, it gives the same worker the same lease, as long as that lasts.",
         required_role: RequiredRole::Admin,
         headers: &[KEY_HEADER, TRACE],
         body_bytes: BODY_BYTES,
-        responses: &[
-            RouteResponse { status: 201, description: "it is stored", body: Content::Json(&MADE_CLAIMED) },
-            RouteResponse {
-                status: 200,
-                description: "the key was known: the run that it made, with `Idempotency-Replayed: true`",
-                body: Content::Json(&MADE_CLAIMED),
-            },
-        ],
+        responses: &made(&MADE_CLAIMED),
         refuses: &[&IDEMPOTENCY_KEY_REUSED],
         may_conflict: true,
         ..takes!(POST, start_claimed, NewClaimedRunBody)
@@ -157,27 +160,30 @@ pub const ROUTES: &[Route] = &[
         path: "/v1/runs/{run_id}/{command}",
         name: "commandRun",
         description: "A command of the run's lifecycle by its name: `cancel`, `pause`, `resume`, `retry`, or whatever it declares. \
-                `allowed` of the run object lists those that may be given now. The same command again is answered as the first.",
+                `allowed` of the run object lists those that may be given now. The same command again, by the same person for the same reason, \
+                is answered as the first, wherever the run has gone since.",
         required_role: RequiredRole::Operate,
         headers: &[IF_MATCH],
         body_bytes: BODY_BYTES,
         responses: &[ok(&RUN)],
-        refuses: &[&NOT_FOUND, &PRECONDITION_FAILED],
+        refuses: &[&NOT_FOUND, &PRECONDITION_FAILED, &CONCURRENT_MODIFICATION],
         may_conflict: true,
         ..takes!(POST, command, CommandBody)
     },
 ];
 
 async fn start(call: Call, body: NewRunBody) -> Result {
-    let (new, _) = requested(&call, body).await?;
+    let (new, playbook) = requested(&call, body).await?;
     let made = call.store().enqueue(vec![new]).await?.remove(0)?;
+    by_name::gathered(&call, &made.run, playbook.as_deref()).await?;
     Ok(answer_made(&call, &made, |status| call.json_of(status, &made.run)))
 }
 
 async fn start_claimed(call: Call, body: NewClaimedRunBody) -> Result {
     let take = Take { worker: body.worker, lease: body.lease_ms.map(Span::from_ms), start: body.start };
-    let (new, _) = requested(&call, body.run).await?;
+    let (new, playbook) = requested(&call, body.run).await?;
     let EnqueuedClaim { enqueued: made, claimed } = call.store().enqueue_claimed(new, take).await?;
+    by_name::gathered(&call, &made.run, playbook.as_deref()).await?;
     call.app.metrics.claimed.inc_by(u64::from(claimed.is_some()));
     let lease = claimed.as_ref().map(lease_object);
     let object = json!({ "run": call.show(&made.run), "replayed": made.replayed, "lease": lease });
@@ -290,8 +296,6 @@ async fn check_relatives(call: &Call, new: &mut NewRun) -> Result<()> {
         let Some(id) = id.as_ref().filter(|id| waypost_kernel::id::check_id(id).is_ok()) else { continue };
         match call.tenant_of(id).await? {
             Some(tenant) if tenant == new.tenant => call.app.remember_tenant(id, &tenant),
-            // Who is of one tenant must not learn by this which runs others have.
-            None if call.caller.may_name_any => {}
             _ => return Err(Problem::field(&INVALID_INPUT, field, &format!("there is no run {id:?} here"))),
         }
     }
@@ -354,22 +358,28 @@ async fn start_many(call: Call, mut body: NewRunsBody) -> Result {
     }
     let mut answers: Vec<Option<Value>> = Vec::new();
     let mut runs = Vec::new();
+    let mut playbooks = Vec::new();
     for body in body.runs {
         let new = match new_run(&call, asked_at, body).await {
-            Ok((mut new, _)) => check_relatives(&call, &mut new).await.map(|()| new),
+            Ok((mut new, playbook)) => check_relatives(&call, &mut new).await.map(|()| (new, playbook)),
             Err(problem) => Err(problem),
         };
         match new {
-            Ok(new) => {
+            Ok((new, playbook)) => {
                 runs.push(new);
+                playbooks.push(playbook);
                 answers.push(None);
             }
             Err(problem) => answers.push(Some(json!({ "error": problem.object() }))),
         }
     }
     let mut made = call.store().enqueue(runs).await?.into_iter();
+    let mut playbooks = playbooks.into_iter();
     for answer in answers.iter_mut().filter(|answer| answer.is_none()) {
         let Some(made) = made.next() else { break };
+        if let (Ok(made), Some(Some(playbook))) = (&made, playbooks.next()) {
+            by_name::gathered(&call, &made.run, Some(&playbook)).await?;
+        }
         *answer = Some(match made {
             Ok(made) => {
                 call.app.metrics.enqueued.inc_by(u64::from(!made.replayed));
@@ -388,32 +398,32 @@ async fn start_many(call: Call, mut body: NewRunsBody) -> Result {
 }
 
 async fn list(call: Call, query: RunsQuery) -> Result {
-    let filter = Filter {
-        tenant: call.caller.tenant.clone(),
-        lifecycle: query.lifecycle,
-        status: query.status,
-        queue: query.queue,
-        needs: query
-            .needs
-            .as_deref()
-            .map(|needs| if needs == "worker" { Needs::Worker } else { Needs::Person }),
-        text: query.q,
-        limit: query.limit.0,
-        cursor: query.cursor,
-        include: include(query.include.as_deref().unwrap_or_default())?,
-    };
-    check_filter(&call, &filter).await?;
-    let turn = call.page_turn().await;
-    let (include, with_engine) = (filter.include, call.shows_engine());
-    let mut page = call.store().runs(filter).await?;
-    page.runs = call.store().explain(page.runs).await?;
+    let (turn, include, page) = listed(&call, query).await?;
+    let with_engine = call.shows_engine();
     let write = |text: &mut Pieces, row: &RunRow| text.value(&row.written(include, with_engine));
     let answer = answer::list(200, "runs", page.runs, write, ("next_cursor", &page.next));
     Ok(turn.lasting_with(linked(&call, answer, "/v1/runs", page.next.as_deref())))
 }
 
+/// A page of runs, each with why it waits, and what is asked for of each.
+pub async fn listed(call: &Call, query: RunsQuery) -> Result<(Turn, Parts, Page)> {
+    let include = include(query.include.as_deref().unwrap_or_default())?;
+    let filter = Filter {
+        limit: query.limit.0,
+        cursor: query.cursor,
+        include,
+        parent: query.parent_run_id,
+        ..filter_of!(call, query)
+    };
+    check_filter(call, &filter).await?;
+    let turn = call.page_turn().await;
+    let mut page = call.store().runs(filter).await?;
+    page.runs = call.store().explain(page.runs).await?;
+    Ok((turn, include, page))
+}
+
 /// A word that was typed wrongly must not look like an empty list.
-async fn check_filter(call: &Call, filter: &Filter) -> Result<()> {
+pub async fn check_filter(call: &Call, filter: &Filter) -> Result<()> {
     if filter.lifecycle.is_none() && filter.status.is_none() {
         return Ok(());
     }
@@ -453,7 +463,8 @@ fn etag(row: &RunRow) -> String {
         (waiting.reason, &waiting.text, &waiting.hint).hash(&mut hasher);
         format!("{WAITS_TAG}{:016x}", hasher.finish())
     });
-    format!("\"{}{}\"", row.run.seq, waits.unwrap_or_default())
+    let place = row.queue_position.map(|place| format!(".{place}"));
+    format!("\"{}{}{}\"", row.run.seq, waits.unwrap_or_default(), place.unwrap_or_default())
 }
 
 pub fn tagged(answer: Answer, row: &RunRow) -> Answer {
@@ -491,6 +502,7 @@ async fn items(call: Call, query: ItemsQuery) -> Result {
         run_id: run_id.clone(),
         kind: query.kind,
         status: query.status,
+        code: query.error_code,
         limit: query.limit.map_or(MAX_PAGE, |limit| limit.0),
         cursor: query.cursor,
     };
@@ -501,7 +513,8 @@ async fn items(call: Call, query: ItemsQuery) -> Result {
     Ok(turn.lasting_with(linked(&call, answer, &path, page.next.as_deref())))
 }
 
-async fn command(call: Call, body: CommandBody) -> Result {
+/// A command as a request gives it.
+pub async fn command_write(call: &Call, body: CommandBody) -> Result<CommandWrite> {
     let command = CommandWrite {
         tenant: call.caller.tenant.clone(),
         run_id: call.path("run_id"),
@@ -515,22 +528,22 @@ async fn command(call: Call, body: CommandBody) -> Result {
         if_seq: call.if_match()?,
         actor: body.actor,
     };
-    let retried = (command.name == "retry")
-        .then(|| (command.run_id.clone(), command.by.clone(), command.reason.clone()));
-    let row = match (call.store().command(command).await, retried) {
-        // Nobody but its scheduler retries an execution; people have its plan executed again.
-        (Err(StoreError::Refused(refusal)), Some((run_id, by, reason)))
-            if refusal.code == Code::ActorNotAllowed =>
-        {
-            let who = call.who(Some(by), reason);
-            match schedules::again(call.store(), &run_id, who).await? {
-                Some(1..) => call.run().await?,
-                _ => return Err(StoreError::Refused(refusal).into()),
-            }
-        }
-        (answer, _) => answer?,
-    };
-    Ok(tagged(call.json_of(200, &row), &row))
+    check(call.store(), &command).await?;
+    Ok(command)
+}
+
+async fn command(call: Call, body: CommandBody) -> Result {
+    let command = command_write(&call, body).await?;
+    let row = give(call.store(), command).await?;
+    let answer = tagged(call.json_of(200, &row), &row);
+    if !row.lifecycle.operations.iter().any(|(name, _)| **name == *call.path("command")) {
+        return Ok(answer);
+    }
+    // What was begun is a run of its own.
+    Ok(match operation_of(call.store(), &row).await? {
+        Some(operation) => answer::with(answer, "location", &format!("/v1/runs/{}", operation.id())),
+        None => answer,
+    })
 }
 
 #[cfg(test)]

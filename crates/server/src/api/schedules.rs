@@ -3,13 +3,17 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use waypost_kernel::tenant::{DEFAULT, local_name, tenant_of};
+use waypost_kernel::Catalog;
+use waypost_kernel::tenant::{DEFAULT, check_given, local_name, tenant_of};
 use waypost_store::{
-    PlaybookFilter, ScheduleChange, ScheduleFilter, ScheduleSummary, ScopeRow, StoreError, Who, iso,
+    NewRun, ScheduleChange, ScheduleFilter, ScheduleSummary, ScopeRow, StoreError, Who, iso,
 };
+use waypost_worker::playbook::Playbooks;
+use waypost_worker::playbook::known::{self, LeftOpen, NotKnown};
 use waypost_worker::schedules::{self, Asked, Schedule, Scopes, View, What, note, shown, upcoming};
 
 use super::executions;
+use super::playbooks::by_name;
 use super::requests::{
     ApplyingBody, BackfillBody, HistoryQuery, NextQuery, PausingBody, RemovingQuery, SchedulesQuery,
     TriggerBody,
@@ -172,12 +176,20 @@ async fn show(call: Call) -> Result {
 }
 
 async fn apply(call: Call, body: ApplyingBody) -> Result {
-    let name = named(&call)?;
+    let given = call.path("schedule");
+    // A name with a slash is a tenant's: whoever is of one tenant names its own without it.
+    let Some(name) = call.stored_name(&given) else {
+        check_given("schedule", &given)
+            .map_err(|error| Problem::field(&INVALID_INPUT, "schedule", &error.message))?;
+        return Err(missing(given));
+    };
     let mut definition = body.definition;
     definition.entry("name").or_insert_with(|| local_name(&name).into());
     let folder = body.folder.unwrap_or_else(|| "/".to_owned());
     let catalog = call.store().lifecycles().await?.of_tenant(tenant_of(&name));
-    pin(&call, tenant_of(&name), definition.get_mut("run")).await?;
+    if let Some(run) = definition.get_mut("run") {
+        pin(&call, (tenant_of(&name), &catalog), run, body.unknown_playbook).await?;
+    }
     let read = schedules::stored(&Value::Object(definition), Path::new(&folder), &catalog);
     let wrong = |message: &str| Problem::field(&INVALID_INPUT, "definition", message);
     let schedule = read.map_err(|problems| wrong(&problems.to_string()))?;
@@ -204,15 +216,43 @@ fn check_ours(call: &Call, name: &str, stored: Option<&ScheduleSummary>) -> Resu
     Err(Problem::new(&OWN_SCHEDULE, message))
 }
 
-/// The version of a playbook that is known now, as `run start` pins it. A name that nobody has yet stays as it is.
-async fn pin(call: &Call, tenant: &str, run: Option<&mut Value>) -> Result<()> {
-    let Some(run) = run else { return Ok(()) };
-    let Some(name) = run["playbook"].as_str().map(str::to_owned) else { return Ok(()) };
-    let filter =
-        PlaybookFilter { tenant: Some(tenant.to_owned()), name: Some(name), ..PlaybookFilter::default() };
-    let known = call.store().playbooks(filter).await?.into_iter().map(|row| row.offered);
-    if let Some(known) = known.into_iter().find(|known| !known.hash.is_empty()) {
-        run["playbook"] = format!("{}@{}", known.name, known.hash).into();
+/// The version of a playbook that is known now, as `run start` pins it, if runs can be started so. `may_be_unknown`: a name that nobody
+/// has yet stays as it is.
+async fn pin(
+    call: &Call,
+    (tenant, catalog): (&str, &Catalog),
+    run: &mut Value,
+    may_be_unknown: bool,
+) -> Result<()> {
+    let brings =
+        run["playbook"].as_str().is_none_or(|name| name.ends_with(".toml")) || run["exec"].is_array();
+    let name = run["playbook"].as_str().filter(|_| !brings).map(str::to_owned);
+    let Some(name) = name else { return Ok(()) };
+    let wrong = |field: &str, message: &str| {
+        Problem::field(&INVALID_INPUT, &format!("definition/run/{field}"), message)
+    };
+    let known = match known::find(call.store(), &Playbooks::default(), catalog, tenant, &name).await {
+        Ok(known) => known,
+        Err(NotKnown::Store(error)) => return Err(error.into()),
+        Err(NotKnown::Unknown(_)) if may_be_unknown => return Ok(()),
+        Err(NotKnown::Unknown(words)) => {
+            let message = format!("{words}; `\"unknown_playbook\": true` takes a name that nobody has yet");
+            return Err(wrong("playbook", &message));
+        }
+        Err(NotKnown::Unsound(words)) => return Err(wrong("playbook", &words)),
+    };
+    if let Some(playbook) = &known.playbook {
+        let new = NewRun {
+            lifecycle: run["lifecycle"].as_str().unwrap_or_default().to_owned(),
+            input: run.get("input").cloned().unwrap_or_else(|| json!({})),
+            ..NewRun::default()
+        };
+        let open = LeftOpen { queue: true, priority: true, lifecycle: new.lifecycle.is_empty() };
+        known::fill(playbook, catalog, new, open)
+            .map_err(|error| by_name::cannot_start(error).within("definition/run"))?;
+    }
+    if !known.offered.hash.is_empty() {
+        run["playbook"] = format!("{}@{}", known.offered.name, known.offered.hash).into();
     }
     Ok(())
 }
@@ -299,7 +339,11 @@ async fn add_plans(call: Call, asked: Asked, again: bool, of: TriggerBody) -> Re
     check_installations(&call, &name)?;
     let who = who_of(&call, &name, of.by, of.reason);
     let added = schedules::add_plans(call.store(), &name, asked, of.scopes, again, who).await?;
-    Ok(answer::json(200, &json!({ "added": added })))
+    let stored = call.store().schedules(ScheduleFilter::named(&name)).await?.pop();
+    let is_fired = stored.is_none_or(|stored| stored.fired_by > 0);
+    let hint = "nobody fires this schedule now: a server, or `waypost schedule run`, executes the plans once it is there";
+    let hint = (added > 0 && !is_fired).then_some(hint);
+    Ok(answer::json(200, &json!({ "added": added, "hint": hint })))
 }
 
 async fn next(call: Call, query: NextQuery) -> Result {

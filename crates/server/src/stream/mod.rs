@@ -15,7 +15,7 @@ use waypost_schema::{Kind, optional};
 
 use crate::answer::{self, Result};
 use crate::api::requests::StreamQuery;
-use crate::api::{Content, GET, Route, RouteResponse, asks};
+use crate::api::{Content, EVENT_STREAM, GET, Route, RouteResponse, asks};
 use crate::call::Call;
 use crate::problem::{BUSY, INVALID_QUERY, NOT_FOUND, Problem, STOPPING, TOKEN_BUSY};
 use crate::room::shares::Use;
@@ -31,7 +31,7 @@ pub const ROUTES: &[Route] = &[Route {
     responses: &[RouteResponse {
         status: 200,
         description: "a stream that does not end",
-        body: Content::Text("text/event-stream"),
+        body: Content::Events,
     }],
     refuses: &[&NOT_FOUND, &STOPPING, &TOKEN_BUSY],
     ..asks!(GET, open, StreamQuery)
@@ -59,7 +59,7 @@ async fn open(call: Call, query: StreamQuery) -> Result {
     });
     let mut response = Response::new(Body::from_stream(chunks));
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, axum::http::HeaderValue::from_static("text/event-stream"));
+    headers.insert(CONTENT_TYPE, axum::http::HeaderValue::from_static(EVENT_STREAM));
     headers.insert(CACHE_CONTROL, axum::http::HeaderValue::from_static("no-store"));
     Ok(answer::with(response, "x-accel-buffering", "no"))
 }

@@ -1,6 +1,10 @@
 //! One binary for all of the server's proofs: it links once. Real sockets, real stores.
 #![allow(clippy::unwrap_used)]
 
+mod bulk;
+mod console;
+mod console_hostile;
+mod console_scale;
 mod fuzz;
 mod generated;
 mod health;
@@ -17,4 +21,5 @@ mod stream;
 mod support;
 mod tenant_names;
 mod tenants;
+mod told_apart;
 mod working;

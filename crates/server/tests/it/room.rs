@@ -106,10 +106,11 @@ async fn a_token_has_a_share_of_what_waits_and_others_theirs() {
         let body = json!({ "worker": "w", "wait_ms": 60_000 });
         with_body(client().post(server.url("/v1/claims")).bearer_auth(token), &body)
     };
+    // Whoever is refused because the request below has the last share asks again.
     let waiting: Vec<_> = (0..2)
         .map(|_| {
             let request = wait(&worker);
-            tokio::spawn(async move { drop(request.send().await) })
+            tokio::spawn(async move { while send(request.try_clone().unwrap()).await.status != 200 {} })
         })
         .collect();
     let refused = async {

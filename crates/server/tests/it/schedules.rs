@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use waypost_kernel::{Actor, Span};
 use waypost_server::Options;
-use waypost_store::{Birth, Firing, NewRun, OfferedPlaybook};
+use waypost_store::{Birth, Firing, NewRun};
 
 use crate::openapi::fits;
 use crate::roles::{ask, token, with_tokens};
@@ -182,7 +182,7 @@ async fn what_is_brought_along_needs_an_admin_and_a_playbook_does_not() {
         (json!({ "cadence": "1m", "run": run, "scopes": { "kind": "k", "ids": ["a"] } }), false),
         (json!({ "cadence": "1m", "run": run }), false),
     ] {
-        let body = json!({ "definition": definition });
+        let body = json!({ "definition": definition, "unknown_playbook": true });
         let answer = ask(&server, &operator, "PUT", "/v1/schedules/s", &body).await;
         assert_eq!(answer.status == 403, needs_admin, "{body}: {}", answer.text);
         ask(&server, &admin, "PUT", "/v1/schedules/s", &body).await.expect(200);
@@ -245,18 +245,12 @@ async fn what_people_do_to_schedules_is_kept() {
 
 #[tokio::test]
 async fn a_playbook_that_somebody_has_is_pinned() {
-    let (store, lives) = open(On::Sqlite).await;
-    let playbook = OfferedPlaybook {
-        tenant: "*".into(),
-        name: "nightly".into(),
-        hash: "3f2a".repeat(16),
-        text: "its text".into(),
-        by: "serve".into(),
-        ..OfferedPlaybook::default()
-    };
-    let pin = format!("nightly@{}", playbook.hash);
-    store.offer_playbooks(vec![playbook]).await.unwrap();
-    let server = Server::with(store, lives, Options::default()).await;
+    let server = Server::new().await;
+    let text = "name = \"nightly\"\nlifecycle = \"deploy\"\n\n[[step]]\nname = \"a\"\nexec = [\"true\"]\n";
+    let offered = json!({ "by": "serve", "playbooks": [{ "name": "nightly", "text": text }] });
+    server.post("/v1/playbooks", offered).await.expect(204);
+    let known = server.get("/v1/playbooks").await.expect(200);
+    let pin = format!("nightly@{}", known["playbooks"][0]["hash"].as_str().unwrap());
     let body =
         json!({ "definition": { "cadence": "1m", "run": { "lifecycle": "deploy", "playbook": "nightly" } } });
     let applied = server.put("/v1/schedules/s", body).await.expect(200);

@@ -18,12 +18,13 @@ mod tests;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use catalogue::{Catalogue, CatalogueFlags};
 pub use ledger::Change;
 pub use settings::{FAULTS, Settings};
 
-use crate::serving::{Bucket, Now, Reply, Request, Route, Running, Shown, Simulator, Tally, shown};
+use crate::serving::{Bucket, Faults, Now, Reply, Request, Route, Running, Shown, Simulator, Tally, shown};
 use catalogue::Product;
 use ledger::Ledger;
 use stats::Stats;
@@ -93,6 +94,25 @@ impl Shop {
     /// Every change of a price, in order.
     pub fn changes(&self) -> &[Change] {
         self.ledger.changes()
+    }
+
+    /// Nothing goes wrong any more, and faults count from the beginning.
+    pub fn heal(&mut self) {
+        self.settings.faults = Faults::default();
+        self.tally.clear();
+    }
+
+    /// Something else changes these prices now.
+    pub fn drift_now(&mut self, ids: &[u64]) {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = Now { unix_ms: since_1970.as_millis() as u64, elapsed_us: 0 };
+        // A ledger in memory takes it.
+        let _ = self.drift(ids, self.settings.drift_percent, now);
+    }
+
+    /// Calls that were too many.
+    pub fn throttled(&self) -> u64 {
+        self.stats.throttled()
     }
 
     pub fn price_cents(&self, id: u64) -> Option<i64> {

@@ -69,8 +69,12 @@ impl Stats {
         self.calls.push(Call { at_us, api, met, cost: cost as f32 });
     }
 
+    pub fn throttled(&self) -> u64 {
+        self.calls.iter().filter(|call| call.met.is_rate_limited()).count() as u64
+    }
+
     pub fn shown(&self, after_s: u64, settings: &Settings, changes: &[Change]) -> Value {
-        let limited = self.calls.iter().filter(|call| call.met.is_rate_limited()).count();
+        let limited = self.throttled();
         let mut answers: BTreeMap<String, u64> = BTreeMap::new();
         for call in &self.calls {
             *answers.entry(call.met.name()).or_default() += 1;

@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
+use waypost_kernel::item::Role;
 use waypost_schema as schema;
 
 pub(crate) use cell::{COUNT, Cell, Field, Kind, LONG, NAME, TIME, members_text, parse};
@@ -228,6 +229,22 @@ pub(crate) fn row_of<R: Default>(object: &Value, columns: &[Column<R>]) -> Optio
     let mut row = R::default();
     columns.iter().try_for_each(|column| column.read(&mut row, &object[column.name]))?;
     Some(row)
+}
+
+/// The index's order of items that wait for nothing. PostgreSQL's planner does not conclude from `not_before IS NULL` that `place` alone
+/// is the same order, and would read and sort all of them for each page.
+pub(crate) const IN_ORDER: &str = "not_before, place";
+
+/// The keys of the first items of each role that a condition finds. The index on status has them in order for each: all that it is
+/// asked for of one role is read from there.
+pub(crate) fn of_each_role(items: &str, condition: &str, order: &str, limit: &str) -> String {
+    let of = |role: Role| {
+        let role = role.name();
+        format!(
+            "SELECT key FROM (SELECT key FROM {items} WHERE {condition} AND role = '{role}' ORDER BY {order} LIMIT {limit}) AS {role}s"
+        )
+    };
+    Role::ALL.map(of).join(" UNION ALL ")
 }
 
 /// The shape of that object.

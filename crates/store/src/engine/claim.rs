@@ -8,7 +8,7 @@ use waypost_kernel::lifecycle::OnStale;
 use waypost_kernel::{Actor, Ask, Change, Lease, Phase, Refusal, Request, Time, Token, Who};
 
 use super::edit::{Edit, Extra, Stored};
-use super::tx::{BEGINNING, Candidate, Overdue, Room, Saved, Scan, Slot, Tx};
+use super::tx::{BEGINNING, Counted, Overdue, Room, Saved, Scan, Slot, Tx};
 use crate::rules::intake;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
@@ -30,7 +30,11 @@ pub(crate) struct Taken {
 
 impl Taken {
     pub fn of<T: Tx>(tx: &T, stored: Stored) -> Taken {
-        Taken { row: stored.row, now: tx.now() }
+        Taken::new(tx, stored.row)
+    }
+
+    pub fn new<T: Tx>(tx: &T, row: Arc<RunRow>) -> Taken {
+        Taken { row, now: tx.now() }
     }
 
     pub fn run(&self) -> &RunRow {
@@ -104,7 +108,8 @@ async fn taken_before<T: Tx>(tx: &mut T, claim: &Claim, key: &str) -> Result<Vec
 type Regained = BTreeMap<(String, String), i64>;
 
 /// Leases that are vacant or ran out, of queues that are not paused. The kernel says which of them a worker may take; the rest is
-/// the sweeper's. What was given back has no place in its queue's limit, and needs one.
+/// the sweeper's. What was given back has no place in its queue's limit, and needs one; of several with one key as many are worked
+/// at once as its limit says, in the order in which they were left.
 async fn abandoned<T: Tx>(
     tx: &mut T,
     claim: &Claim,
@@ -112,12 +117,15 @@ async fn abandoned<T: Tx>(
     regained: &mut Regained,
 ) -> Result<()> {
     let mut rooms: BTreeMap<(String, String), Room> = BTreeMap::new();
+    let mut slots: BTreeMap<Slot, Option<i64>> = BTreeMap::new();
     let mut after = BEGINNING;
     let mut bytes = 0;
     while edits.len() < claim.limit {
         let found = tx.overdue(Overdue::Leases(Some(claim)), after, PAGE).await?;
         let Some(last) = found.last() else { break };
         after = (last.row.run.lease.as_ref().map(|lease| lease.until).unwrap_or_default(), last.rid);
+        let vacant = found.iter().map(|stored| &*stored.row).filter(|row| is_vacant(row) && claim.wants(row));
+        count_slots(tx, vacant, Counted::Worked, &mut slots).await?;
         for stored in found {
             // What is stolen and not taken over (cron) is its plan's.
             let state = stored.row.lifecycle.state(stored.row.run.state);
@@ -136,6 +144,10 @@ async fn abandoned<T: Tx>(
             if room == Room::Paused || vacant && matches!(room, Room::Left(left) if left <= before) {
                 continue;
             }
+            let slot = slot(&stored.row).filter(|_| vacant);
+            if slot.as_ref().is_some_and(|slot| matches!(slots.get(slot), Some(None | Some(..=0)))) {
+                continue;
+            }
             let Some(edit) = decide(tx, stored, &claim.take()) else { continue };
             bytes += edit.stored.weight();
             if !fits(claim, bytes) && !edits.is_empty() {
@@ -143,6 +155,9 @@ async fn abandoned<T: Tx>(
             }
             if vacant {
                 regained.insert(queue, before + 1);
+            }
+            if let Some(Some(free)) = slot.and_then(|slot| slots.get_mut(&slot)) {
+                *free -= 1;
             }
             edits.push(edit);
         }
@@ -172,7 +187,7 @@ async fn ready<T: Tx>(
         if page.is_empty() {
             break;
         }
-        count_slots(tx, &page, &mut slots).await?;
+        count_slots(tx, page.iter().map(|it| &*it.stored.row), Counted::Held, &mut slots).await?;
         let mut aside = Vec::new();
         for candidate in page {
             is_full |= !fits(claim, bytes + candidate.stored.weight()) && !edits.is_empty();
@@ -229,15 +244,16 @@ async fn ready<T: Tx>(
 /// Of the keys that are met for the first time. None: somebody else counts it at the moment.
 async fn count_slots<T: Tx>(
     tx: &mut T,
-    page: &[Candidate],
+    rows: impl Iterator<Item = &RunRow>,
+    counted: Counted,
     slots: &mut BTreeMap<Slot, Option<i64>>,
 ) -> Result<()> {
-    let mut keys: Vec<Slot> = page.iter().filter_map(|candidate| slot(&candidate.stored.row)).collect();
+    let mut keys: Vec<Slot> = rows.filter_map(slot).collect();
     keys.retain(|key| !slots.contains_key(key));
     keys.sort_unstable();
     keys.dedup();
     if !keys.is_empty() {
-        let free = tx.free_slots(keys.clone()).await?;
+        let free = tx.free_slots(keys.clone(), counted).await?;
         slots.extend(keys.into_iter().map(|key| {
             let free = free.get(&key).copied();
             (key, free)
@@ -260,7 +276,7 @@ pub(crate) async fn claim_run<T: Tx>(tx: &mut T, run_id: &str, how: &Take) -> Re
     for _ in 0..ROUNDS {
         let Some(stored) = tx.runs(&[run_id]).await?.pop() else { return Err(StoreError::no_run(run_id)) };
         if let Some(reason) = wait_reason(tx, &stored.row).await? {
-            return Err(StoreError::not_yet(&stored.row, reason));
+            return Err(StoreError::not_yet(&stored.row, "claim", reason));
         }
         if let Some(taken) = take(tx, stored, how, fresh()).await? {
             return Ok(taken);
@@ -269,8 +285,24 @@ pub(crate) async fn claim_run<T: Tx>(tx: &mut T, run_id: &str, how: &Take) -> Re
     Err(StoreError::Unavailable(format!("{run_id} changed each time; try again")))
 }
 
+/// The same in the transaction that made the run ready. One that cannot be taken now waits like any other.
+pub(super) async fn claim_if_may<T: Tx>(tx: &mut T, row: &Arc<RunRow>, how: &Take) -> Result<Option<Taken>> {
+    match claim_run(tx, row.id(), how).await {
+        Ok(taken) => Ok(Some(taken)),
+        Err(StoreError::Refused(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whoever asks again, because the answer did not come, still has the lease.
+pub(super) fn own_lease<T: Tx>(tx: &T, row: &Arc<RunRow>, how: &Take) -> Option<Taken> {
+    let lease = row.run.lease.as_ref().filter(|lease| !lease.is_expired(tx.now()));
+    let is_own = lease.is_some_and(|lease| lease.worker.as_deref() == Some(&*how.worker));
+    is_own.then(|| Taken::new(tx, row.clone()))
+}
+
 /// Why a run may not be taken now, though its lifecycle may let it. One that somebody holds keeps its slots; one that was given back
-/// keeps that of its key.
+/// goes before those that are ready with its key, and not beside those that are worked.
 async fn wait_reason<T: Tx>(tx: &mut T, row: &RunRow) -> Result<Option<&'static str>> {
     let is_ready = row.phase() == Phase::Ready;
     match tx.room(&row.tenant, &row.queue).await? {
@@ -278,8 +310,16 @@ async fn wait_reason<T: Tx>(tx: &mut T, row: &RunRow) -> Result<Option<&'static 
         Room::Left(..=0) if is_ready || is_vacant(row) => return Ok(Some("its queue is at its limit")),
         Room::Left(_) | Room::Any => {}
     }
-    let Some(slot) = slot(row).filter(|_| is_ready) else { return Ok(None) };
-    let free = tx.free_slots(vec![slot.clone()]).await?;
+    match is_ready || is_vacant(row) {
+        true => key_reason(tx, row, if is_ready { Counted::Held } else { Counted::Worked }).await,
+        false => Ok(None),
+    }
+}
+
+/// Why no slot of its concurrency key is to be had now.
+async fn key_reason<T: Tx>(tx: &mut T, row: &RunRow, counted: Counted) -> Result<Option<&'static str>> {
+    let Some(slot) = slot(row) else { return Ok(None) };
+    let free = tx.free_slots(vec![slot.clone()], counted).await?;
     Ok(match free.get(&slot) {
         Some(1..) => None,
         Some(_) => Some("its concurrency key is at its limit"),

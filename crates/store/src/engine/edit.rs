@@ -7,7 +7,7 @@ use waypost_kernel::event::{Change, Event};
 use waypost_kernel::item::Item;
 use waypost_kernel::{Lifecycle, Phase, Run};
 
-use crate::rules::{details, intake};
+use crate::rules::{details, metadata};
 use crate::seam::run::{ItemRow, RunRow};
 use crate::seam::verbs::NewItem;
 
@@ -61,6 +61,9 @@ impl StoredItem {
             attempts: row.attempts,
             max_retries: row.max_retries,
             try_no: row.try_no,
+            throttled: row.throttled,
+            waited_ms: row.waited_ms,
+            in_doubt: row.in_doubt,
             not_before: row.not_before,
             discarded: row.discarded,
             reruns,
@@ -172,11 +175,16 @@ impl Edit {
     }
 
     /// A decision on the row as it is by now; its last event keeps what is merged.
-    pub fn add(&mut self, change: Change, extra: Extra) {
+    pub fn add(&mut self, change: Change, mut extra: Extra) {
         let row = Arc::make_mut(&mut self.stored.row);
         if !extra.metadata.is_empty() {
-            intake::merge_shared(&mut row.metadata, &extra.metadata);
-            note_changes(&mut self.metadata, &extra.metadata, &row.metadata, |_| false);
+            let left_out = metadata::lay_over_shared(&mut row.metadata, &extra.metadata);
+            for name in extra.metadata.keys().filter(|name| !left_out.contains(name)) {
+                if let Some(value) = row.metadata.get(name) {
+                    self.metadata.insert(name.clone(), value.clone());
+                }
+            }
+            metadata::note_left_out(&mut extra.details, left_out);
             self.stored.bytes = usize::MAX;
         }
         if !extra.details.is_empty() {

@@ -1,5 +1,6 @@
 //! New runs: those that are queued, and those of plans, which are held from their beginning.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -10,7 +11,7 @@ use waypost_kernel::lifecycle::Kind;
 use waypost_kernel::tenant::meanings;
 use waypost_kernel::{Actor, Lifecycle, Phase, Run, Span, Time};
 
-use super::claim::{Taken, claim_run};
+use super::claim::{Taken, claim_if_may, own_lease};
 use super::copies::{self, Originals};
 use super::edit::{NewItemRow, Stored};
 use super::tx::{Inserted, Tx};
@@ -124,10 +125,11 @@ impl NewRow {
 pub(crate) async fn enqueue<T: Tx>(tx: &mut T, runs: Vec<Result<CheckedRun>>) -> Result<Each<Queued>> {
     let mut answers: Vec<Option<Result<Queued>>> = Vec::with_capacity(runs.len());
     let mut left: Vec<(usize, NewRow)> = Vec::with_capacity(runs.len());
+    let relatives = Relatives::of(tx, runs.iter().flatten()).await?;
     for (at, run) in runs.into_iter().enumerate() {
         let answer = match run {
             Err(error) => Err(error),
-            Ok(run) => match new_row_of(tx, run, None).await? {
+            Ok(run) => match new_row_of(tx, run, &relatives).await? {
                 Ok(new_row) => {
                     left.push((at, new_row));
                     answers.push(None);
@@ -171,14 +173,8 @@ pub(crate) async fn enqueue_claimed<T: Tx>(
     let unanswered = || Err(StoreError::Unavailable("the new run was not answered".into()));
     let run = CheckedRun::of_client(new.clone());
     let (row, replayed) = enqueue(tx, vec![run]).await?.pop().unwrap_or_else(unanswered)?;
-    if replayed {
-        return Ok(((row, replayed), None));
-    }
-    match claim_run(tx, row.id(), take).await {
-        Ok(taken) => Ok(((row, replayed), Some(taken))),
-        Err(StoreError::Refused(_)) => Ok(((row, replayed), None)),
-        Err(error) => Err(error),
-    }
+    let taken = if replayed { own_lease(tx, &row, take) } else { claim_if_may(tx, &row, take).await? };
+    Ok(((row, replayed), taken))
 }
 
 /// The same with rows of the caller's own.
@@ -191,7 +187,8 @@ pub(crate) fn own_claim(((row, replayed), taken): (Queued, Option<Taken>)) -> Re
 /// What `enqueue` would answer: the id of the run that the key has made, or none for a new one.
 pub(crate) async fn dry_run<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<String>> {
     let run = CheckedRun::of_client(new.clone())?;
-    let new_row = match new_row_of(tx, run, None).await? {
+    let relatives = Relatives::of(tx, [&run]).await?;
+    let new_row = match new_row_of(tx, run, &relatives).await? {
         Ok(new_row) => new_row,
         Err((error, run)) => {
             let (row, _) = refused(tx, error, &run).await?;
@@ -244,17 +241,50 @@ fn has_key(stored: &Stored, key: Option<(&str, &str)>) -> bool {
     own.is_some() && own == key
 }
 
+/// The runs that new ones name as their parent or as what they repeat: which there are, and whose.
+struct Relatives(HashMap<String, String>);
+
+impl Relatives {
+    /// Most new runs name none, and nothing is read.
+    async fn of<'r, T: Tx>(tx: &mut T, runs: impl IntoIterator<Item = &'r CheckedRun>) -> Result<Relatives> {
+        let mut ids: Vec<&str> = runs.into_iter().flat_map(|run| named(&run.new)).map(|(_, id)| id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let found = if ids.is_empty() { Vec::new() } else { tx.runs(&ids).await? };
+        let whose = |stored: Stored| (stored.row.id().to_owned(), stored.row.tenant.clone());
+        Ok(Relatives(found.into_iter().map(whose).collect()))
+    }
+
+    /// What became of another tenant's run would be seen, and felt, here. One that is not there is refused in the same words: else
+    /// they would tell which ids others have.
+    fn check(&self, new: &NewRun) -> Result<()> {
+        let is_missing = |(_, id): &(&str, &str)| self.0.get(*id) != Some(&new.tenant);
+        match named(new).find(is_missing) {
+            Some((field, id)) => Err(StoreError::invalid(field, format!("there is no run {id:?} here"))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn named(new: &NewRun) -> impl Iterator<Item = (&'static str, &str)> {
+    let ids = [("parent_run_id", &new.parent_run_id), ("retry_of", &new.retry_of)];
+    ids.into_iter().filter_map(|(field, id)| Some((field, id.as_deref()?)))
+}
+
 /// What the kernel makes of a request. A request that is refused, or whose lifecycle is unknown, comes back with the error.
 async fn new_row_of<T: Tx>(
     tx: &mut T,
     run: CheckedRun,
-    lease: Option<Span>,
+    relatives: &Relatives,
 ) -> Result<std::result::Result<NewRow, (StoreError, Box<CheckedRun>)>> {
     let Some(lifecycle) = lifecycle(tx, &run.new).await? else {
         return Ok(Err((new_run::unknown_lifecycle(&run.new, &tx.catalog()), Box::new(run))));
     };
+    if let Err(error) = relatives.check(&run.new) {
+        return Ok(Err((error, Box::new(run))));
+    }
     match copies::originals(tx, &run.new, &lifecycle).await {
-        Ok(originals) => Ok(new_row(tx, run, &lifecycle, lease, originals)),
+        Ok(originals) => Ok(new_row(tx, run, &lifecycle, None, originals)),
         Err(error @ StoreError::Invalid { .. }) => Ok(Err((error, Box::new(run)))),
         Err(error) => Err(error),
     }
@@ -433,10 +463,22 @@ pub(crate) async fn new_held<T: Tx>(tx: &mut T, news: Vec<(CheckedRun, Option<Sp
 /// Runs of plans, for any worker of their queue. Refused like `new_held`.
 pub(crate) async fn new_queued<T: Tx>(tx: &mut T, runs: Vec<CheckedRun>) -> Result<Vec<Arc<RunRow>>> {
     let mut new_rows = Vec::with_capacity(runs.len());
+    let relatives = Relatives::of(tx, &runs).await?;
     for run in runs {
-        new_rows.push(new_row_of(tx, run, None).await?.map_err(|(error, _)| error)?);
+        new_rows.push(new_row_of(tx, run, &relatives).await?.map_err(|(error, _)| error)?);
     }
     Ok(all_or_none(tx, new_rows).await?.into_iter().map(|stored| stored.row).collect())
+}
+
+/// A run of the engine's own, decided and not written yet.
+pub(super) async fn prepare<T: Tx>(tx: &mut T, new: NewRun) -> Result<NewRow> {
+    let run = CheckedRun::of(new)?;
+    let relatives = Relatives::of(tx, [&run]).await?;
+    new_row_of(tx, run, &relatives).await?.map_err(|(error, _)| error)
+}
+
+pub(super) async fn insert_prepared<T: Tx>(tx: &mut T, new_row: NewRow) -> Result<()> {
+    all_or_none(tx, vec![new_row]).await.map(drop)
 }
 
 /// The caller's transaction is given up when one of them finds its key taken.

@@ -3,18 +3,17 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use waypost_kernel::event::Change;
 use waypost_kernel::request::{self, Finish, Note};
-use waypost_kernel::{Actor, Ask, Code, Event, Failure, Refusal, Request, Span, fold};
+use waypost_kernel::{Actor, Ask, Code, Event, Failure, Refusal, Request, Span, Token, fold};
 
 use super::batch::{Decided, Entry, each};
 use super::edit::{Edit, Extra, Stored};
 use super::items::{self, Items};
 use super::tx::{NoteKey, Tx};
-use crate::rules::details;
-use crate::rules::intake;
 use crate::rules::item_writes::left_to_move;
+use crate::rules::{details, finish, intake, metadata};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
 use crate::seam::verbs::{
@@ -119,7 +118,8 @@ impl Entry for WriteNote<'_> {
         if let Some(seq) = self.written_before(edit) {
             return Ok(Decided::At(seq, |position, seq| noted(position, seq, true)));
         }
-        let metadata = intake::cleaned_patch(&self.write.metadata);
+        metadata::check_room(&edit.row().metadata, &self.write.metadata)?;
+        let metadata = metadata::cleaned(&self.write.metadata).0;
         let key = self.note.key.as_deref().map(str::to_owned);
         let details = details::cleaned(&edit.row().lifecycle, &self.write.details);
         edit.add(change, Extra { metadata, details, key });
@@ -166,24 +166,23 @@ pub(crate) async fn note<T: Tx>(tx: &mut T, notes: &[NoteWrite]) -> Result<Each<
 #[derive(Debug)]
 pub(crate) struct CleanedFinish {
     write: FinishWrite,
-    extra: Extra,
+    metadata: Map<String, Value>,
+    /// Of its metadata, what not even the event has room for.
+    left_out: Vec<String>,
+    /// See [`finish::brings`].
+    brings: Option<Token>,
 }
 
 impl CleanedFinish {
-    /// The same finish again is answered as the first time; one with other metadata is another finish.
-    fn refuse_another<T: Tx>(&self, tx: &T, row: &RunRow) -> Result<()> {
-        let is_stored = |(name, value): (&String, &Value)| {
-            let mut value = value.clone();
-            tx.as_stored(&mut value);
-            row.metadata.get(name) == Some(&value)
-        };
-        // Of what did not fit a mark was left.
-        if row.metadata.contains_key("cut") || self.extra.metadata.iter().all(is_stored) {
+    /// The same finish again is answered as the first time; one that brings something else is another finish.
+    fn refuse_another(&self, row: &RunRow) -> Result<()> {
+        let other = finish::differences(row.run.ended_with, self.brings);
+        if other.is_empty() {
             return Ok(());
         }
         Err(Refusal {
             code: Code::InvalidTransition,
-            message: format!("the run ended as {} already, with other metadata", row.status()),
+            message: format!("the run ended as {} already, with other {}", row.status(), other.join(", ")),
             current: row.status().into(),
             requested: self.write.status.clone(),
             allowed: waypost_kernel::allowed(&row.lifecycle, &row.run),
@@ -194,12 +193,12 @@ impl CleanedFinish {
     }
 
     pub fn of(mut write: FinishWrite) -> CleanedFinish {
+        let brings = finish::brings(&write);
         write.by = intake::cleaned_name(&write.by);
         write.failure = write.failure.as_ref().map(intake::cleaned_failure);
         write.reason = write.reason.as_deref().map(intake::cleaned_reason);
-        let metadata = intake::cleaned_patch(&write.metadata);
-        let extra = Extra { metadata, ..Extra::default() };
-        CleanedFinish { write, extra }
+        let (metadata, left_out) = metadata::cleaned(&write.metadata);
+        CleanedFinish { write, metadata, left_out, brings }
     }
 }
 
@@ -233,17 +232,19 @@ impl Entry for &CleanedFinish {
             reason: write.reason.as_deref(),
             retry_in: write.retry_in,
             goes_on_at: write.goes_on_at.map(intake::whole_ms),
+            brings: self.brings,
         };
         let token = write.token.unwrap_or(fold::UNKNOWN);
         let ask = Ask::Finish { token, finish };
         // Which members the engine owns, and how long each may be, the run's lifecycle says.
-        let details = details::cleaned(&edit.row().lifecycle, &write.details);
-        let extra = Extra { details, ..self.extra.clone() };
+        let mut details = details::cleaned(&edit.row().lifecycle, &write.details);
+        metadata::note_left_out(&mut details, self.left_out.clone());
+        let extra = Extra { metadata: self.metadata.clone(), details, ..Extra::default() };
         let writes = left_to_move(edit.row(), write);
         if writes.is_empty() {
             let change = asked(tx, edit, &write.by, ask)?;
             match change.is_repeat(edit.run()) {
-                true => self.refuse_another(tx, edit.row())?,
+                true => self.refuse_another(edit.row())?,
                 false => edit.add(change, extra),
             }
             return Ok(Decided::Now(edit.stored.row.clone()));

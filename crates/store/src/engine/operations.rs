@@ -1,13 +1,58 @@
-//! A run of lifecycle `operation` works on its parent. When it settles, the parent is free again, in the same write.
+//! A run of lifecycle `operation` works on its parent. It begins with the command that asks for it, and when it settles, the parent
+//! is free again: each in one write.
 
+use serde_json::{Map, Value, json};
+use waypost_kernel::event::Change;
 use waypost_kernel::{Actor, Ask, Phase, Request};
 
-use super::edit::{Edit, Extra};
+use super::edit::{Edit, Extra, Stored};
+use super::enqueue::{NewRow, prepare};
 use super::tx::{Saved, Tx};
 use crate::seam::error::Result;
+use crate::seam::verbs::{CommandWrite, NewRun};
 use crate::tokens::who;
 
-const OPERATION: &str = "operation";
+pub(super) const OPERATION: &str = "operation";
+
+/// The run that carries out what a command begins, not written yet; none if the command begins nothing.
+pub(super) async fn begun<T: Tx>(
+    tx: &mut T,
+    parent: &Stored,
+    change: &Change,
+    write: &CommandWrite,
+) -> Result<Option<NewRow>> {
+    let row = &parent.row;
+    if row.run.operating || !change.after.operating {
+        return Ok(None);
+    }
+    let applied = row.lifecycle.items.first().zip(row.run.tallies.first());
+    let applied = applied.map_or(0, |(kind, tally)| tally.counts(kind).ok);
+    let mut input = Map::from_iter([
+        (OPERATION.to_owned(), Value::from(write.name.as_str())),
+        ("count".to_owned(), Value::from(applied)),
+    ]);
+    input.extend(write.items.as_ref().map(|keys| ("targets".to_owned(), json!(keys))));
+    input.extend(write.reason.as_ref().map(|reason| ("reason".to_owned(), json!(reason))));
+    // One that moves its run changes what the run changed: it waits for others with that key, and they for it.
+    let moves = row.lifecycle.transitions.iter().any(|edge| *edge.command == *write.name);
+    let of = row.title.as_ref().map(|title| format!("{} of {title}", write.name));
+    let new = NewRun {
+        tenant: row.tenant.clone(),
+        lifecycle: OPERATION.to_owned(),
+        queue: row.queue.clone(),
+        priority: row.priority,
+        input: Value::Object(input),
+        concurrency_key: row.concurrency_key.clone().filter(|_| moves),
+        correlation_id: row.correlation_id.clone(),
+        parent_run_id: Some(row.id().to_owned()),
+        title: of.or_else(|| Some(write.name.clone())),
+        playbook: row.playbook.clone(),
+        carried: row.carried.clone(),
+        by: write.by.clone(),
+        ..NewRun::default()
+    };
+    prepare(tx, new).await.map(Some)
+}
 
 /// Writes edits, and with each operation that settles what that means to its parent.
 pub(super) async fn save<T: Tx>(tx: &mut T, edits: Vec<Edit>) -> Result<Vec<Saved>> {

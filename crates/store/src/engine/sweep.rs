@@ -1,13 +1,14 @@
 //! Leases and times to live that ran out. Rows that the kernel leaves alone are stepped over, so that none
 //! of them can keep the others waiting.
 
+use waypost_kernel::decide::has_waited;
 use waypost_kernel::run::Want;
 use waypost_kernel::{Actor, Ask, Request};
 
 use super::children;
 use super::edit::{Edit, Extra, Stored};
 use super::operations;
-use super::tx::{BEGINNING, Overdue, Saved, Tx};
+use super::tx::{BEGINNING, Overdue, Room, Saved, Tx};
 use crate::rules::cancelled_metadata::cancelled_metadata;
 use crate::rules::{decisions, intake};
 use crate::seam::error::Result;
@@ -53,10 +54,16 @@ async fn page<T: Tx>(
 ) -> Result<()> {
     let mut edits = Vec::new();
     let mut moved = Vec::new();
+    let mut kept = Vec::new();
     for stored in found {
-        let request = Request { who: who(Actor::Engine, by), ask: Ask::Sweep };
+        let ask = if waits_for_its_queue(tx, &stored).await? { Ask::QueuePaused } else { Ask::Sweep };
+        let request = Request { who: who(Actor::Engine, by), ask };
         let decided = waypost_kernel::decide(&stored.row.lifecycle, &stored.row.run, &request, tx.now());
         let Ok(change) = decided else { continue };
+        if change.events.is_empty() && change.after != stored.row.run {
+            kept.push(Edit::of(stored, change, Extra::default()));
+            continue;
+        }
         let Some(command) = change.events.last().map(|event| event.command.to_string()) else { continue };
         if swept.moved.len() + edits.len() >= limit {
             swept.more = true;
@@ -67,8 +74,18 @@ async fn page<T: Tx>(
         moved.push((stored.row.id().to_owned(), command));
         edits.push(Edit::of(stored, change, Extra { metadata, details, ..Extra::default() }));
     }
+    if !kept.is_empty() {
+        tx.save(kept).await?;
+    }
     let saved = operations::save(tx, edits).await?;
     let won = moved.into_iter().zip(saved).filter(|(_, saved)| *saved != Saved::Lost);
     swept.moved.extend(won.map(|(moved, _)| moved));
     Ok(())
+}
+
+/// Whether a run that was given back has nobody to take it because its queue is paused. Asked when it has waited for long.
+async fn waits_for_its_queue<T: Tx>(tx: &mut T, stored: &Stored) -> Result<bool> {
+    let row = &stored.row;
+    let has_waited = row.run.lease.as_ref().is_some_and(|lease| has_waited(lease, tx.now()));
+    Ok(has_waited && tx.room(&row.tenant, &row.queue).await? == Room::Paused)
 }

@@ -61,8 +61,15 @@ pub(crate) trait Tx {
     /// The runs that these tenants' idempotency keys made, with their fingerprints.
     async fn runs_with_keys(&mut self, keys: &[(&str, &str)]) -> Result<Vec<(Stored, Option<String>)>>;
     async fn items(&mut self, asks: &[ItemsOf<'_>]) -> Result<Vec<StoredItem>>;
+    /// Of a run's targets those with these keys, and those that are due.
+    async fn targets(&mut self, ask: &TargetsOf<'_>) -> Result<Targets>;
+    /// Items of a kind that are in a state and were not discarded, in the order in which they were added, after a place.
+    async fn items_in(&mut self, ask: &ItemsIn<'_>) -> Result<Vec<(usize, StoredItem)>>;
     /// For each: position and seq of the event that it would repeat.
     async fn noted(&mut self, asks: &[NoteKey<'_>]) -> Result<Vec<Option<(i64, u64)>>>;
+
+    /// What a person asked of a run last.
+    async fn last_asked(&mut self, stored: &Stored) -> Result<Option<Asked>>;
 
     /// Writes new runs.
     async fn insert(&mut self, new_rows: Vec<NewRow>) -> Result<Vec<Inserted>>;
@@ -80,9 +87,9 @@ pub(crate) trait Tx {
         claim: &Claim,
         limit: usize,
     ) -> Result<Vec<Candidate>>;
-    /// How many more runs with each of these tenants' concurrency keys may be held. A key that somebody else counts at the
+    /// How many more runs with each of these tenants' concurrency keys may be taken. A key that somebody else counts at the
     /// moment is left out.
-    async fn free_slots(&mut self, keys: Vec<Slot>) -> Result<BTreeMap<Slot, i64>>;
+    async fn free_slots(&mut self, keys: Vec<Slot>, counted: Counted) -> Result<BTreeMap<Slot, i64>>;
     /// How many more of a candidate's queue may be held, which the claim counts along.
     fn room_of<'c>(&self, cursor: &'c mut Self::Cursor, lane: usize) -> &'c mut Room;
     /// A candidate was not taken: its tenant's turn is not over.
@@ -120,6 +127,16 @@ pub(crate) trait Tx {
     async fn lock_children(&mut self, parent: &str, lifecycle: &str) -> Result<Vec<(String, u64)>>;
 }
 
+/// Who has a slot of a concurrency key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// For one that is ready: all that are held, those that were given back too.
+    Held,
+    /// For one that nobody has, though it is held: only those that somebody has. Commands bring any number of runs of one key there,
+    /// and they are worked as many at once as the limit says, but one at least: a limit of 0 stops what waits, not what was begun.
+    Worked,
+}
+
 /// What else people's changes need.
 #[allow(async_fn_in_trait, reason = "see `Tx`")]
 pub(crate) trait AdminTx: Tx + Sql {
@@ -140,6 +157,42 @@ pub(crate) struct ItemsOf<'a> {
     pub failed: Vec<u8>,
 }
 
+/// Targets of one run. Of those that are ready the ones whose time has come go before those that were never tried.
+#[derive(Debug)]
+pub(crate) struct TargetsOf<'a> {
+    pub stored: &'a Stored,
+    pub kind: &'a str,
+    pub keys: Vec<&'a str>,
+    /// The state in which they are ready.
+    pub ready: &'a str,
+    pub take: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Targets {
+    pub named: Vec<StoredItem>,
+    pub due: Vec<StoredItem>,
+    /// The first that is ready behind those: when it is due, or that it always was.
+    pub next: Option<Option<Time>>,
+}
+
+impl Targets {
+    pub fn next_due(&self, now: Time) -> Option<Time> {
+        self.next.map(|due| due.unwrap_or(now))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct ItemsIn<'a> {
+    pub stored: &'a Stored,
+    pub kind: &'a str,
+    pub status: &'a str,
+    pub code: Option<&'a str>,
+    /// Places below this are left out.
+    pub from: usize,
+    pub limit: usize,
+}
+
 /// How an event is known as one that was written before.
 #[derive(Debug)]
 pub(crate) struct NoteKey<'a> {
@@ -149,6 +202,14 @@ pub(crate) struct NoteKey<'a> {
     /// Of the last row of the run's events.
     pub last: Option<i64>,
     pub since: Time,
+}
+
+/// A command as the log has it.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub command: String,
+    pub by: String,
+    pub reason: Option<String>,
 }
 
 /// What became of a new run.

@@ -2,9 +2,10 @@
 //! them; the kernel says what it comes to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use waypost_kernel::waiting::{
-    Ahead, Around, LimitFacts, PauseFacts, Reason, WorkerFacts, is_orphaned, is_to_be_taken, waiting,
+    Ahead, Around, Asks, LimitFacts, PauseFacts, Reason, WorkerFacts, is_orphaned, is_to_be_taken, waiting,
 };
 use waypost_kernel::{Phase, Time};
 
@@ -22,13 +23,19 @@ pub(crate) trait WaitTx: Tx + Sql {
     const HELD_IN_QUEUES: &'static str;
     /// Tenant, key and run id of those that hold the keys `$1`.
     const HELD_WITH_KEYS: &'static str;
+    /// The same of those that somebody has: one that was given back waits for them.
+    const WORKED_WITH_KEYS: &'static str;
     /// Who holds runs, and how many.
     const HELD_BY: &'static str;
     /// Those of the runs `$1` that bring along what they execute.
     const BRINGING: &'static str;
+    /// The runs `$1` with their details.
+    const DETAILS: &'static str;
     /// How many are due at `$2` and come before each of the runs `$1` in its queue, at most `$3` of each kind: what was given back comes
     /// before what is ready, in the order of its times.
     const BEFORE: &'static str;
+    /// How many are due at `$2` and come before each of the runs `$1` among those that wait for its concurrency key, at most `$3`.
+    const BEFORE_WITH_KEY: &'static str;
     /// When each of the runs `$1`, drafts and parked ones, came into its state.
     const MOVED: &'static str;
     /// When each of the runs `$1`, which nobody holds, was given back.
@@ -41,6 +48,7 @@ const NAMED: usize = 3;
 const MOST_BEFORE: usize = 1_000;
 const MOST_BEFORE_EACH: usize = 100;
 const FEW: usize = 10;
+const MOST_POSITION: usize = 10_000;
 
 /// A key whose limit nobody set.
 const KEY_LIMIT: u64 = 1;
@@ -49,12 +57,16 @@ const KEY_LIMIT: u64 = 1;
 struct Facts {
     settings: BTreeMap<Slot, Settings>,
     queue_limits: BTreeMap<Slot, LimitFacts>,
+    /// For those that are ready, and for those that were given back.
     key_limits: BTreeMap<Slot, LimitFacts>,
+    worked_limits: BTreeMap<Slot, LimitFacts>,
     /// By the tenant whose runs they take; `*` is everybody's.
     workers: Vec<(String, WorkerFacts)>,
     bringing: HashSet<String>,
     before: HashMap<String, Ahead>,
     moved: HashMap<String, Time>,
+    /// Of those that ask people something: what is open, and whether anything is decided.
+    asked: HashMap<String, (Vec<String>, bool)>,
 }
 
 #[derive(Debug, Default)]
@@ -75,14 +87,34 @@ pub(crate) async fn explain<T: WaitTx>(tx: &mut T, rows: &[RunRow]) -> Result<Ve
     facts.read_workers(tx, &to_be_worked).await?;
     let still = |row: &&RunRow| matches!(row.phase(), Phase::Parked | Phase::Draft);
     facts.read_moves(tx, T::MOVED, &rows.iter().filter(still).collect::<Vec<_>>()).await?;
+    facts.read_asked(tx, &rows.iter().filter(still).collect::<Vec<_>>()).await?;
     let put_off = |row: &&RunRow| row.run.lease.as_ref().is_some_and(|it| it.is_vacant() && it.until > now);
     facts.read_moves(tx, T::RELEASED, &rows.iter().filter(put_off).collect::<Vec<_>>()).await?;
     let busy = |row: &&&RunRow| facts.of(row, now).is_some_and(|it| it.reason == Reason::SlotsBusy);
     let in_line: Vec<&RunRow> = due.iter().filter(busy).copied().collect();
     facts.read_line(tx, &in_line).await?;
-    let explained =
-        rows.iter().map(|row| RunRow { waits: Some(Box::new(facts.of(row, now))), ..row.clone() });
+    let queue_position = match (rows, due.as_slice()) {
+        ([_], [row]) => position(tx, row).await?,
+        _ => None,
+    };
+    let explained = rows.iter().map(|row| RunRow {
+        waits: Some(Box::new(facts.of(row, now))),
+        queue_position,
+        ..row.clone()
+    });
     Ok(explained.collect())
+}
+
+/// Of a run that is ready and due. Beyond so many nobody counts.
+async fn position<T: WaitTx>(tx: &mut T, row: &RunRow) -> Result<Option<u64>> {
+    if row.phase() != Phase::Ready {
+        return Ok(None);
+    }
+    let sql = if row.concurrency_key.is_some() { T::BEFORE_WITH_KEY } else { T::BEFORE };
+    let now = tx.now();
+    let rows = query(tx, sql, values![ids(&[row]), now, MOST_POSITION + 1]).await?;
+    let before: Option<u64> = rows.first().map(|row| row.get(1)).transpose()?;
+    Ok(before.filter(|before| *before <= MOST_POSITION as u64).map(|before| before + 1))
 }
 
 /// Whether a worker may take it: it is ready, or was given back, and its time has come.
@@ -137,9 +169,7 @@ impl Facts {
     }
 
     async fn read_keys<T: WaitTx>(&mut self, tx: &mut T, rows: &[&RunRow]) -> Result<()> {
-        // What was given back has kept its key.
-        let keyed = rows.iter().filter(|row| row.phase() == Phase::Ready);
-        let keyed = keyed.filter_map(|row| Some(slot(&row.tenant, row.concurrency_key.as_deref()?)));
+        let keyed = rows.iter().filter_map(|row| Some(slot(&row.tenant, row.concurrency_key.as_deref()?)));
         let mut limits: BTreeMap<Slot, u64> = keyed.map(|slot| (slot, KEY_LIMIT)).collect();
         if limits.is_empty() {
             return Ok(());
@@ -151,7 +181,13 @@ impl Facts {
                 *limit = row.get(2)?;
             }
         }
-        self.key_limits = held(tx, T::HELD_WITH_KEYS, limits).await?;
+        self.key_limits = held(tx, T::HELD_WITH_KEYS, limits.clone()).await?;
+        let is_held = |row: &&RunRow| row.phase() == Phase::Held;
+        if rows.iter().any(is_held) {
+            // A limit of 0 stops what waits, not what was begun.
+            limits.values_mut().for_each(|limit| *limit = (*limit).max(1));
+            self.worked_limits = held(tx, T::WORKED_WITH_KEYS, limits).await?;
+        }
         Ok(())
     }
 
@@ -198,6 +234,29 @@ impl Facts {
         Ok(())
     }
 
+    /// A list's rows come without their details.
+    async fn read_asked<T: WaitTx>(&mut self, tx: &mut T, rows: &[&RunRow]) -> Result<()> {
+        let asking = rows.iter().filter(|row| row.lifecycle.decisions.is_some()).copied();
+        let asking: HashMap<&str, &RunRow> = asking.map(|row| (row.id(), row)).collect();
+        if asking.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<&RunRow> = asking.values().copied().collect();
+        for cells in query(tx, T::DETAILS, values![ids(&rows)]).await? {
+            let (id, details): (String, String) = (cells.get(0)?, cells.get(1)?);
+            let Some(row) = asking.get(id.as_str()) else { continue };
+            let row = RunRow {
+                details: Arc::new(serde_json::from_str(&details).unwrap_or_default()),
+                ..(*row).clone()
+            };
+            let mut open: Vec<String> = row.undecided().into_iter().map(|(it, _)| it.to_owned()).collect();
+            // A database may keep them in another order than another.
+            open.sort();
+            self.asked.insert(id, (open, row.is_partly_decided()));
+        }
+        Ok(())
+    }
+
     async fn read_line<T: WaitTx>(&mut self, tx: &mut T, rows: &[&RunRow]) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
@@ -216,6 +275,8 @@ impl Facts {
         let of_queue = slot(&row.tenant, &row.queue);
         let pause = self.settings.get(&of_queue).and_then(|settings| settings.paused.as_ref());
         let key = row.concurrency_key.as_deref();
+        let is_ready = row.phase() == Phase::Ready;
+        let key_limits = if is_ready { &self.key_limits } else { &self.worked_limits };
         let takes = |tenant: &str| tenant == row.tenant || tenant == EVERY_TENANT;
         let workers: Vec<WorkerFacts> =
             self.workers.iter().filter(|(tenant, _)| takes(tenant)).map(|(_, facts)| facts.clone()).collect();
@@ -229,9 +290,13 @@ impl Facts {
             brings: row.carried.is_some() || self.bringing.contains(row.id()),
             pause: pause.map(|(by, reason, at)| PauseFacts { by, reason, at: *at }),
             queue_limit: self.queue_limits.get(&of_queue),
-            key_limit: key.and_then(|key| Some((key, self.key_limits.get(&slot(&row.tenant, key))?))),
+            key_limit: key.and_then(|key| Some((key, key_limits.get(&slot(&row.tenant, key))?))),
             workers: &workers,
             ahead: self.before.get(row.id()).copied().unwrap_or(Ahead { count: 0, is_cut: true }),
+            asks: self.asked.get(row.id()).map_or_else(Asks::default, |(open, is_partly_decided)| Asks {
+                open,
+                is_partly_decided: *is_partly_decided,
+            }),
         };
         waiting(&row.lifecycle, &row.run, &around)
     }

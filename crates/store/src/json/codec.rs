@@ -100,7 +100,7 @@ members!(put_born, take_born of Born { max_attempts = 1, reentrant = false } bes
 members!(put_shift, take_shift of Shift { count = 0, failure = None } beside kind, from, to, chosen);
 members!(put_moved, take_moved of Moved { was_staying = false, stays = false } beside from, item);
 members!(put_item, take_item of Item {
-    attempts = 0, max_retries = 3, try_no = 1, not_before = None, discarded = false, reruns = false, role = Role::Step,
+    attempts = 0, max_retries = 3, try_no = 1, throttled = 0, waited_ms = 0, in_doubt = false, not_before = None, discarded = false, reruns = false, role = Role::Step,
     progress = 0, failure = None, started_at = None, finished_at = None
 } beside kind, key, state);
 

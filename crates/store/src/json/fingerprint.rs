@@ -22,6 +22,7 @@ static MEMBERS: LazyLock<Vec<(&str, Member)>> = LazyLock::new(|| {
     members.push(("items", Member::Items));
     members.push(("lifecycle", Member::Column(|new| new.lifecycle.cell())));
     members.push(("metadata", Member::Metadata));
+    members.push(("replay", Member::Column(|new| new.replay.cell())));
     members.push(("status", Member::Column(|new| new.status.cell())));
     members.push(("version", Member::Column(|new| new.version.cell())));
     members.sort_by_key(|(name, _)| *name);

@@ -2,5 +2,6 @@
 
 pub mod codec;
 pub(crate) mod fingerprint;
+pub mod log;
 mod schedule_wire;
 pub mod wire;

@@ -65,6 +65,7 @@ pub fn row_from(object: &Value, catalog: &Catalog) -> Option<RunRow> {
     }
     row.run.tallies = tallies(object, engine, &row.lifecycle);
     row.waits = object.get("waiting").and_then(waits_from);
+    row.queue_position = object.get(QUEUE_POSITION).and_then(Value::as_u64);
     Some(row)
 }
 
@@ -177,9 +178,19 @@ impl Field for Pause {
 
 /// How the API describes these objects.
 pub const RUN: Shape = Shape::of_api("Run", &joined::<MEMBERS>(&RUN_FIELDS, &RUN_BESIDE_COLUMNS));
-const MEMBERS: usize = DERIVED.len() + 1 + RUN_FIELDS.len();
-const RUN_BESIDE_COLUMNS: [schema::Field; DERIVED.len() + 1] =
-    joined::<{ DERIVED.len() + 1 }>(DERIVED_SHAPE.fields, &[WAITING_FIELD]);
+const MEMBERS: usize = DERIVED.len() + 2 + RUN_FIELDS.len();
+const RUN_BESIDE_COLUMNS: [schema::Field; DERIVED.len() + 2] =
+    joined::<{ DERIVED.len() + 2 }>(DERIVED_SHAPE.fields, &[WAITING_FIELD, POSITION_FIELD]);
+pub(crate) const QUEUE_POSITION: &str = "queue_position";
+const POSITION_FIELD: schema::Field = schema::Field {
+    may_be_left_out: true,
+    ..schema::optional(
+        QUEUE_POSITION,
+        schema::Kind::Integer(1, i64::MAX),
+        "The run's place, from 1, among those that wait for the same concurrency key, or in its queue if it has none. Only of a run \
+         that waits to be taken, and that is asked for by its id.",
+    )
+};
 const WAITING_FIELD: schema::Field = schema::Field {
     may_be_left_out: true,
     ..schema::optional(
@@ -290,6 +301,7 @@ pub fn error_from(problem: &Value) -> Option<StoreError> {
         "PRECONDITION_FAILED" => {
             StoreError::Changed { run_id: text(&problem["run_id"])?, seq: problem["seq"].as_u64()? }
         }
+        "CONCURRENT_MODIFICATION" => StoreError::Outdated(detail),
         "DATABASE_UNUSABLE" => StoreError::Unusable(detail),
         "DATABASE_UNAVAILABLE" => StoreError::Unavailable(detail),
         _ => return None,
@@ -298,7 +310,7 @@ pub fn error_from(problem: &Value) -> Option<StoreError> {
 
 /// What refusals and errors name; they hold these words for ever, so they are not read from the wire.
 const FIELDS: [&str; 4] = ["ttl", "status", "items", "failing"];
-const THINGS: [&str; 7] = ["run", "queue", "lifecycle", "token", "item", "schedule", "execution"];
+const THINGS: [&str; 8] = ["run", "queue", "lifecycle", "token", "item", "schedule", "execution", "agent"];
 
 fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)

@@ -2,8 +2,8 @@
 
 use waypost_kernel::Span;
 use waypost_kernel::decide::VACANT_FOR_LOST;
-use waypost_kernel::waiting::waits_for_people;
 
+use crate::columns::{IN_ORDER, of_each_role};
 use crate::engine::Stored;
 use crate::postgres::link::fault::{Fault, Result};
 use crate::postgres::link::session::{Session, Tx};
@@ -11,9 +11,9 @@ use crate::postgres::row;
 use crate::postgres::sql::{Columns, args, stamp};
 use crate::postgres::tables::rows;
 use crate::seam::error::StoreError;
-use crate::seam::names::{LEAST_PART, NEWEST, may_begin_an_id, only_one};
+use crate::seam::names::{LEAST_PART, NEWEST, is_found, may_begin_an_id, only_one};
 use crate::seam::run::{ItemRow, RunRow};
-use crate::seam::verbs::{Filter, ItemFilter, ItemPage, Needs, PAGE_BYTES, Page, Parts, Pause, QueueRow};
+use crate::seam::verbs::{ItemFilter, ItemPage, PAGE_BYTES, Pause, QueueRow};
 
 /// By id, or by a part of one that only one has.
 pub async fn run(tx: &Tx, tenant: &str, id: &str) -> Result<RunRow> {
@@ -21,10 +21,13 @@ pub async fn run(tx: &Tx, tenant: &str, id: &str) -> Result<RunRow> {
         return Err(StoreError::no_run(id).into());
     }
     let end = format!("{id}\u{7f}");
-    let condition = "FROM waypost.runs r WHERE r.tenant = $1 AND r.run_id >= $2 AND r.run_id < $3 ORDER BY r.run_id LIMIT 3";
+    let condition = "FROM waypost.runs r WHERE r.tenant = $1 AND r.run_id >= $2 AND r.run_id < $3 \
+         ORDER BY r.run_id <> $2, r.queue = 'waypost.housekeeping', r.run_id LIMIT 3";
     let found = row::select(tx, condition, args![tenant, id, end]).await?;
-    let found =
-        if found.is_empty() && id.len() >= LEAST_PART { by_part(tx, tenant, id).await? } else { found };
+    let found = match is_found(id, &found) || id.len() < LEAST_PART {
+        true => found,
+        false => [found, by_part(tx, tenant, id).await?].concat(),
+    };
     Ok(only_one(id, found)?)
 }
 
@@ -32,64 +35,9 @@ pub async fn run(tx: &Tx, tenant: &str, id: &str) -> Result<RunRow> {
 async fn by_part(tx: &Tx, tenant: &str, part: &str) -> Result<Vec<Stored>> {
     let condition = "FROM waypost.runs r WHERE r.tenant = $1 AND r.rid > (SELECT max(rid) FROM waypost.runs) - $3::bigint \
          AND (right(r.run_id, length($2)) = $2 OR strpos(r.run_id, '-' || $2) > 0 AND strpos(r.run_id, '-' || $2) = strpos(r.run_id, '-') \
-         OR strpos(r.run_id, '_' || $2) > 0 AND strpos(r.run_id, '_' || $2) = strpos(r.run_id, '_')) ORDER BY r.run_id LIMIT 3";
+         OR strpos(r.run_id, '_' || $2) > 0 AND strpos(r.run_id, '_' || $2) = strpos(r.run_id, '_')) \
+         ORDER BY r.queue = 'waypost.housekeeping', r.run_id LIMIT 3";
     row::select(tx, condition, args![tenant, part, NEWEST]).await
-}
-
-/// Newest first.
-pub async fn runs(tx: &Tx, filter: &Filter) -> Result<Page> {
-    let mut found = find(tx, filter, filter.before()?, filter.page_size() as i64 + 1).await?;
-    let is_cut = match filter.include {
-        Parts::NONE => false,
-        parts => row::fill_in(tx, parts, &mut found).await?,
-    };
-    Ok(filter.page(found, is_cut))
-}
-
-async fn find(tx: &Tx, filter: &Filter, before: i64, limit: i64) -> Result<Vec<Stored>> {
-    let asks = [&filter.lifecycle, &filter.status, &filter.queue, &filter.text];
-    if asks.into_iter().flatten().any(|asked| asked.contains('\0')) || filter.tenant.contains('\0') {
-        return Ok(Vec::new());
-    }
-    let is = |asked: &Option<String>, name: &str| asked.as_ref().is_none_or(|asked| asked == name);
-    let named = filter.lifecycles();
-    let known = tx.known_now().await?;
-    let of_people = filter.needs == Some(Needs::Person);
-    let states = (filter.lifecycle.is_some() || filter.status.is_some() || of_people).then(|| {
-        known.codes(|lifecycle, state| {
-            (!of_people || waits_for_people(lifecycle, state))
-                && named.as_ref().is_none_or(|names| names.iter().any(|name| *name == *lifecycle.name))
-                && is(&filter.status, &lifecycle.state(state).name)
-        })
-    });
-    // Drafts, parked ones and what did not end well are few, and the log has an index of them.
-    let unusual = |code: &i16| *code < 2_000 || (4_000..5_000).contains(code) || *code >= 6_000;
-    let from = match &states {
-        Some(states) if !states.is_empty() && states.iter().all(unusual) => {
-            "FROM (SELECT DISTINCT e.rid FROM unnest($3) AS s(state) CROSS JOIN LATERAL (SELECT DISTINCT e.rid FROM waypost.events e \
-               JOIN waypost.runs r ON r.rid = e.rid AND r.state = e.dst WHERE e.dst = s.state AND e.rid < $1 \
-               AND (e.dst < 2000 OR e.dst BETWEEN 4000 AND 4999 OR e.dst >= 6000) AND r.tenant = $2 AND ($4 IS NULL OR r.queue = $4) AND ($7 IS NULL OR r.queue <> $7) \
-               AND ($5 IS NULL OR strpos(r.run_id, $5) > 0 OR strpos(coalesce(r.correlation_id, ''), $5) > 0 OR strpos(r.metadata::text, $5) > 0) \
-               ORDER BY e.rid DESC LIMIT $6) e) e JOIN waypost.runs r ON r.rid = e.rid"
-        }
-        // Those that are held stand in a list of their own, which is short.
-        _ if filter.needs == Some(Needs::Worker) => {
-            "FROM (SELECT DISTINCT u.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid)) h JOIN waypost.runs r ON r.rid = h.rid"
-        }
-        _ => "FROM waypost.runs r",
-    };
-    let condition = format!(
-        "{from} WHERE r.rid < $1 AND r.tenant = $2 AND ($3::smallint[] IS NULL OR r.state = ANY ($3)) AND ($4 IS NULL OR r.queue = $4) \
-         AND ($7 IS NULL OR r.queue <> $7) AND ($8 IS NULL OR r.state / 1000 = 3 AND r.stale_after < CASE WHEN r.claimed_by IS NULL THEN $9 ELSE $8 END) \
-         AND ($5 IS NULL OR strpos(r.run_id, $5) > 0 OR strpos(coalesce(r.correlation_id, ''), $5) > 0 OR strpos(r.metadata::text, $5) > 0) \
-         ORDER BY r.rid DESC LIMIT $6"
-    );
-    let hidden = filter.hidden();
-    let stale_at = (filter.needs == Some(Needs::Worker)).then(|| stamp(tx.now));
-    let lost_at = stamp(tx.now - VACANT_FOR_LOST);
-    let values =
-        args![before, filter.tenant, states, filter.queue, filter.text, limit, hidden, stale_at, lost_at];
-    row::select_lean(tx, &condition, values).await
 }
 
 pub async fn queues(tx: &Tx, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
@@ -157,7 +105,7 @@ const GUESSED_BYTES: usize = PAGE_BYTES;
 pub async fn item_page(tx: &Tx, filter: &ItemFilter) -> Result<ItemPage> {
     let stored = row::by_id(tx, &filter.run_id).await?;
     let (kind, key) = filter.after()?.unzip();
-    let asks = [&filter.kind, &filter.status, &kind, &key];
+    let asks = [&filter.kind, &filter.status, &filter.code, &kind, &key];
     if asks.into_iter().flatten().any(|asked| asked.contains('\0')) {
         return Ok(ItemPage::default());
     }
@@ -166,18 +114,32 @@ pub async fn item_page(tx: &Tx, filter: &ItemFilter) -> Result<ItemPage> {
         let times = format!("CASE WHEN pg_column_compression(i.{name}) IS NULL THEN 2 ELSE 256 END");
         format!("least(1048576, coalesce(pg_column_size(i.{name}), 0)::bigint * {times})")
     };
+    // Those that wait for nothing stand in the index in the order of the list.
+    let condition = if filter.is_in_order(&stored.row.lifecycle) {
+        let after = "coalesce((SELECT l.place FROM waypost.items l WHERE l.rid = $1 AND l.kind = $4 AND l.key = $5), -1)";
+        let first = format!(
+            "rid = $1 AND kind = $2 AND status = $3 AND not_before IS NULL AND ($7 IS NULL OR error_code = $7) AND place > {after}"
+        );
+        let first = of_each_role("waypost.items", &first, IN_ORDER, "$6");
+        format!("i.kind = $2 AND i.key IN ({first}) ORDER BY i.place")
+    } else {
+        format!(
+            "($2 IS NULL OR i.kind = $2) AND ($3 IS NULL OR i.status = $3) AND ($7 IS NULL OR i.error_code = $7) \
+             AND ($4 IS NULL OR (i.kind COLLATE \"C\", i.place, i.key COLLATE \"C\") > (SELECT l.kind COLLATE \"C\", l.place, l.key COLLATE \"C\" FROM waypost.items l \
+               WHERE l.rid = $1 AND l.kind = $4 AND l.key = $5)) ORDER BY {ORDER}"
+        )
+    };
     let sql = format!(
         "SELECT {}, i.count FROM (SELECT x.*, count(*) OVER () AS count, sum(x.bytes) OVER (ORDER BY {ORDER}) - x.bytes AS before FROM \
-         (SELECT i.*, 1024 + {} + {} AS bytes FROM waypost.items i WHERE i.rid = $1 AND ($2 IS NULL OR i.kind = $2) AND ($3 IS NULL OR i.status = $3) \
-         AND ($4 IS NULL OR (i.kind COLLATE \"C\", i.place, i.key COLLATE \"C\") > (SELECT l.kind COLLATE \"C\", l.place, l.key COLLATE \"C\" FROM waypost.items l \
-           WHERE l.rid = $1 AND l.kind = $4 AND l.key = $5)) ORDER BY {ORDER} LIMIT $6) x) i WHERE i.before < {GUESSED_BYTES} ORDER BY {ORDER}",
+         (SELECT i.*, 1024 + {} + {} AS bytes FROM waypost.items i WHERE i.rid = $1 AND {condition} LIMIT $6) x) i WHERE i.before < {GUESSED_BYTES} ORDER BY {ORDER}",
         *rows::ITEM_SELECTED,
         size("output"),
         size("details"),
     );
     let limit = filter.page_size() as i64 + 1;
     let asked = filter.kind.as_deref().map(|kind| stored.row.lifecycle.item_name(kind));
-    let found = tx.query(&sql, args![stored.rid, asked, filter.status, kind, key, limit]).await?;
+    let found =
+        tx.query(&sql, args![stored.rid, asked, filter.status, kind, key, limit, filter.code]).await?;
     let count = found.first().map_or(Ok(0), |row| Columns(row).get::<i64>(row.len() - 1))?;
     let items = found.iter().map(|row| Ok(rows::item(row, &stored.row.lifecycle)?.row));
     Ok(filter.page(items.collect::<Result<Vec<_>>>()?, count > found.len() as i64))

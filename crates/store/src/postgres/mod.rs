@@ -1,9 +1,11 @@
 //! Runs on a PostgreSQL server, for any number of processes on any number of machines.
 
 mod admin;
+mod dead_letters;
 mod doctor;
 mod lifecycle_codes;
 mod link;
+mod list;
 mod log;
 mod prune;
 mod row;
@@ -24,15 +26,23 @@ use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
+use crate::seam::agents::{AgentChange, AgentRow, AgentWrite};
+use crate::seam::alerts::{AlertRow, SilenceAlert};
+use crate::seam::destinations::{Admit, Admitted, Answered, DestinationRow};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::messages::{Message, Received};
 use crate::seam::playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
-use crate::seam::projection::Projected;
+use crate::seam::projection::{LeftRun, Projected};
 use crate::seam::retention::Retention;
 use crate::seam::run::{EventRow, ItemRow, RunRow};
+use crate::seam::sample::Sample;
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;
-use crate::seam::stats::{Holder, PoolStatus, Stats};
+use crate::seam::stats::{Holder, PoolStatus, Stats, TargetFigures};
+use crate::seam::targets::{
+    AddTargets, DeadLetterClass, DeadLetterFilter, DiscardTargets, Preview, RollBackTargets, WorkTargets,
+    Worked,
+};
 use crate::seam::verbs::*;
 use crate::seam::workers::{WorkerBeat, WorkerRow, with_holders};
 use crate::seam::{Housekeeping, Store};
@@ -142,6 +152,15 @@ const MOST_KEYED: usize = 4;
 const TURN_WITHIN: Duration = Duration::from_secs(3);
 
 impl PostgresStore {
+    /// Children are asked to cancel after the commit. If that fails, the sweep does it.
+    async fn told_children<T>(&self, (commanded, cancels): (T, bool)) -> T {
+        if cancels {
+            let told = once!(self.session, PgTx::fresh, PoolKind::Work, |tx| engine::cancel_children(tx));
+            let _ = told.await;
+        }
+        commanded
+    }
+
     /// A verb that may have to wait for others, in its turn.
     fn in_turn<'s, T: Send + 's>(&'s self, verb: Reply<'s, T>) -> Reply<'s, T> {
         Box::pin(async move {
@@ -174,24 +193,38 @@ impl Store for PostgresStore {
         PgTx::begin => engine {
             change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
             change_token(change: TokenChange, who: Who) -> TokenRow;
+            change_agent(change: AgentChange, who: Who) -> AgentRow;
+            silence_alert(silence: SilenceAlert, who: Who) -> AlertRow;
             beat(worker: WorkerBeat) -> ();
             remove_worker(name: String, tenant: Option<String>) -> ();
             offer_playbooks(playbooks: Vec<OfferedPlaybook>) -> ();
+            discard_targets(write: DiscardTargets) -> u64;
+            admit(ask: Admit) -> Admitted;
+            answered(report: Answered) -> DestinationRow;
+            pace_destination(tenant: String, name: String, burst: bool) -> DestinationRow;
         }
         PgTx::look => engine {
+            destinations(tenant: Option<String>) -> Vec<DestinationRow>;
+            alerts(tenant: Option<String>) -> Vec<AlertRow>;
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
             scopes(schedule: String) -> Vec<ScopeRow>;
             executions(filter: ExecutionFilter) -> ExecutionPage;
             tokens(id: Option<String>) -> Vec<TokenRow>;
+            agents(tenant: Option<String>) -> Vec<AgentRow>;
             explain(runs: Vec<RunRow>) -> Vec<RunRow>;
             playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
         }
+        Session::look => list {
+            runs(filter: Filter) -> Page;
+        }
         Session::look => admin {
             run(tenant: String, id: String) -> RunRow;
-            runs(filter: Filter) -> Page;
             items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
             item_page(filter: ItemFilter) -> ItemPage;
             queues(tenant: Option<String>) -> Vec<QueueRow>;
+        }
+        Session::look => dead_letters {
+            dead_letters(filter: DeadLetterFilter) -> Vec<DeadLetterClass>;
         }
         Session::look => stats {
             stats(tenant: Option<String>) -> Stats;
@@ -262,6 +295,19 @@ impl Store for PostgresStore {
         Box::pin(async move { noted.await.map(own) })
     }
 
+    fn add_targets(&self, write: AddTargets) -> Reply<'_, Preview> {
+        once!(self.session, PoolKind::Work, |tx| engine::add_targets(tx, &write))
+    }
+
+    fn work_targets(&self, write: WorkTargets) -> Reply<'_, Worked> {
+        once!(self.session, PoolKind::Work, |tx| engine::work_targets(tx, &write))
+    }
+
+    fn roll_back_targets(&self, write: RollBackTargets) -> Reply<'_, RunRow> {
+        let row = verb!(self, PgTx::begin, write, |tx, write| engine::roll_back_targets(tx, write));
+        Box::pin(async move { row.await.map(own) })
+    }
+
     fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
         let session = self.session.clone();
         let all = move |writes: Vec<ItemsWrite>| {
@@ -270,18 +316,17 @@ impl Store for PostgresStore {
         Box::pin(async move { self.item_writes.write(write, all).await })
     }
 
-    /// Children are asked to cancel after the commit. If that fails, the sweep does it.
     fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
         let commanded =
             self.in_turn(verb!(self, PgTx::begin, command, |tx, command| engine::command(tx, command)));
-        Box::pin(async move {
-            let (row, cancels) = commanded.await?;
-            if cancels {
-                let told = once!(self.session, PgTx::fresh, PoolKind::Work, |tx| engine::cancel_children(tx));
-                let _ = told.await;
-            }
-            Ok(own(row))
-        })
+        Box::pin(async move { Ok(own(self.told_children(commanded.await?).await)) })
+    }
+
+    fn command_claimed(&self, command: CommandWrite, take: Take) -> Reply<'_, CommandedClaim> {
+        let commanded = self.in_turn(verb!(self, PgTx::begin, (command, take), |tx, (command, take)| {
+            engine::command_claimed(tx, command, take)
+        }));
+        Box::pin(async move { engine::own_command(self.told_children(commanded.await?).await) })
     }
 
     fn add_lifecycle(&self, text: String, who: Who) -> Reply<'_, Arc<Lifecycle>> {
@@ -333,8 +378,13 @@ impl Housekeeping for PostgresStore {
         PgTx::begin => engine {
             receive(message: Message) -> Received;
             put_cursor(name: String, position: u64) -> ();
+            leave_behind(name: String, run_id: String, position: u64) -> ();
+            catch_up_with(name: String, run_id: String, position: u64) -> ();
             acknowledge(tenant: String, run_id: String, by: String) -> ();
+            put_agents(tenant: String, agents: Vec<AgentWrite>, limit: Option<u32>) -> ();
+            agent_ended(run_id: String) -> ();
             token_used(id: String) -> ();
+            put_alert(row: AlertRow) -> bool;
             put_retention(rules: Vec<Retention>) -> ();
             scheduler_seen(sign: SchedulerSign) -> ();
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
@@ -345,7 +395,14 @@ impl Housekeeping for PostgresStore {
         }
         PgTx::look => engine {
             cursor(name: String) -> Option<u64>;
+            left_behind(name: String) -> Vec<LeftRun>;
             retention(lifecycle: Option<String>) -> Vec<Retention>;
+        }
+        Session::look => list {
+            sample(filter: Filter, look_at: usize) -> Sample;
+        }
+        Session::look => stats {
+            target_figures(tenant: Option<String>) -> Vec<TargetFigures>;
         }
         Session::look => admin {
             ask_scopes(sql: String) -> Vec<String>;

@@ -1,11 +1,20 @@
 //! Figures.
 
+use std::collections::HashMap;
+
+use tokio_postgres::Row;
 use waypost_kernel::Span;
+use waypost_kernel::lifecycle::CANCELLED;
 
 use crate::postgres::link::fault::{Fault, Result};
 use crate::postgres::link::session::Tx;
+use crate::postgres::row;
 use crate::postgres::sql::{Columns, args, stamp, time};
-use crate::seam::stats::{DAY, Ended, Holder, LOOKED_AT, Stats, WEEK};
+use crate::seam::run::RunRow;
+use crate::seam::stats::{
+    DAY, Ended, Holder, LATELY, LOOKED_AT, MOST_BULK_RUNS, Stats, TargetFigures, WEEK, counts_targets,
+};
+use crate::seam::targets::retried_states;
 use crate::seam::verbs::HOUSEKEEPING;
 
 pub async fn stats(tx: &Tx, tenant: &Option<String>) -> Result<Stats> {
@@ -53,9 +62,9 @@ async fn for_people(tx: &Tx, tenant: &Option<String>, stats: &mut Stats) -> Resu
 pub async fn holders(tx: &Tx, tenant: &Option<String>) -> Result<Vec<Holder>> {
     let sql = "SELECT r.claimed_by, count(*), min(r.stale_after), r.tenant \
       FROM (SELECT DISTINCT u.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid)) h JOIN waypost.runs r ON r.rid = h.rid \
-      WHERE r.state / 1000 = 3 AND r.claimed_by IS NOT NULL AND ($1 IS NULL OR r.tenant = $1) \
+      WHERE r.state / 1000 = 3 AND r.claimed_by IS NOT NULL AND ($1 IS NULL OR r.tenant = $1) AND r.queue <> $2 \
       GROUP BY r.claimed_by, r.tenant ORDER BY r.claimed_by COLLATE \"C\", r.tenant COLLATE \"C\"";
-    let rows = tx.query(sql, args![tenant.as_deref()]).await?;
+    let rows = tx.query(sql, args![tenant.as_deref(), HOUSEKEEPING]).await?;
     let read = |row| {
         let columns = Columns(row);
         Ok(Holder {
@@ -66,4 +75,36 @@ pub async fn holders(tx: &Tx, tenant: &Option<String>) -> Result<Vec<Holder>> {
         })
     };
     rows.iter().map(read).collect()
+}
+
+/// A run's counts are kept with it, or counted if it has few targets.
+pub async fn target_figures(tx: &Tx, tenant: &Option<String>) -> Result<Vec<TargetFigures>> {
+    if tenant.as_ref().is_some_and(|tenant| tenant.contains('\0')) {
+        return Ok(Vec::new());
+    }
+    let known = tx.known_now().await?;
+    let codes = known.codes(counts_targets);
+    let condition = "FROM (SELECT x.rid FROM (SELECT rid, state, tenant, started_at, finished_at FROM waypost.runs ORDER BY rid DESC LIMIT $1) x \
+          WHERE x.state = ANY ($2) AND ($3 IS NULL OR x.tenant = $3) AND x.started_at IS NOT NULL AND (x.finished_at IS NULL OR x.finished_at > $4) \
+          ORDER BY x.rid DESC LIMIT $5) n JOIN waypost.runs r ON r.rid = n.rid";
+    let (looked_at, most, since) = (LOOKED_AT as i64, MOST_BULK_RUNS as i64, stamp(tx.now - LATELY));
+    let runs =
+        row::select_lean(tx, condition, args![looked_at, codes, tenant.as_deref(), since, most]).await?;
+    let runs: Vec<&RunRow> = runs.iter().map(|stored| &*stored.row).collect();
+    let kinds = retried_states(&known.catalog).0;
+    let ids: Vec<&str> = runs.iter().map(|run| run.id()).collect();
+    let sql = "SELECT r.run_id, count(*) FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid WHERE i.kind = ANY ($1) AND i.error_code = $2 \
+          AND i.finished_at IS NOT NULL AND r.run_id = ANY ($3) GROUP BY r.run_id";
+    let cancelled = tx.query(sql, args![kinds, CANCELLED, ids]).await?;
+    let cancelled: Result<HashMap<String, u64>> = cancelled.iter().map(counted).collect();
+    let sql = "SELECT r.tenant, count(*) FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid WHERE i.kind = ANY ($1) AND i.error_code <> $3 \
+          AND i.finished_at IS NOT NULL AND NOT i.discarded AND ($2 IS NULL OR r.tenant = $2) GROUP BY r.tenant";
+    let rows = tx.query(sql, args![kinds, tenant.as_deref(), CANCELLED]).await?;
+    let letters: Result<Vec<(String, u64)>> = rows.iter().map(counted).collect();
+    Ok(TargetFigures::of(&runs, &cancelled?, letters?))
+}
+
+/// A name, and how many.
+fn counted(row: &Row) -> Result<(String, u64)> {
+    Ok((Columns(row).get(0)?, Columns(row).get::<i64>(1)?.unsigned_abs()))
 }

@@ -19,6 +19,12 @@ use crate::rules::replay::{Replay, Written};
 use crate::seam::verbs::{HOUSEKEEPING, Verified};
 
 const PAGE: i64 = 500;
+/// Items of small runs that are in memory at once; a run with more is read page by page.
+const ITEMS: i64 = 2_000;
+/// Of such a run's log, at once: an event may have moved hundreds of items.
+const EVENTS: i64 = 32;
+const LOG: &str =
+    "SELECT e.rid, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.effect::text FROM waypost.log e";
 
 /// Each gives a line for what is wrong, at most as many as people look at.
 const BESIDE: &[&str] = &[
@@ -108,15 +114,88 @@ async fn page(tx: &Tx, after: i64, verified: &mut Verified) -> Result<Option<(i6
     let rows = tx.query(sql, args![after, PAGE]).await?;
     let rids = rows.iter().map(|row| Columns(row).get(0)).collect::<Result<Vec<i64>>>()?;
     let Some(last) = rids.last().copied() else { return Ok(None) };
+    let mut unread = 0;
+    let (parts, larger) = by_size(tx, rids).await?;
+    for rids in parts {
+        unread += part(tx, rids, verified).await?;
+    }
+    for rid in larger {
+        unread += u64::from(!large(tx, rid, verified).await?);
+    }
+    Ok(Some((last, unread)))
+}
+
+/// Runs that are replayed together, and large ones, each of which is replayed by itself.
+async fn by_size(tx: &Tx, rids: Vec<i64>) -> Result<(Vec<Vec<i64>>, Vec<i64>)> {
+    let sql = "SELECT i.rid, count(*) FROM waypost.items i WHERE i.rid = ANY ($1) GROUP BY i.rid";
+    let mut sizes: HashMap<i64, i64> = HashMap::new();
+    for row in &tx.query(sql, args![rids]).await? {
+        sizes.insert(Columns(row).get(0)?, Columns(row).get(1)?);
+    }
+    let (large, small): (Vec<i64>, Vec<i64>) =
+        rids.into_iter().partition(|rid| sizes.get(rid).is_some_and(|size| *size > ITEMS));
+    let (mut parts, mut size) = (vec![Vec::new()], 0);
+    for rid in small {
+        let own = sizes.get(&rid).copied().unwrap_or_default();
+        if size + own > ITEMS {
+            parts.push(Vec::new());
+            size = 0;
+        }
+        size += own;
+        parts.last_mut().into_iter().for_each(|part| part.push(rid));
+    }
+    Ok((parts, large))
+}
+
+/// One with many items, page by page; whether it could be read.
+async fn large(tx: &Tx, rid: i64, verified: &mut Verified) -> Result<bool> {
+    let Some((stored, unread)) = row::with_unread(tx, &[rid]).await?.pop() else { return Ok(false) };
+    let row = &stored.row;
+    verified.differences.extend(unread.iter().map(|line| format!("{}: {line}", row.id())));
+    let known = tx.session.known();
+    let mut replay = Replay::new(&row.lifecycle, row.id());
+    let mut after_seq: i32 = 0;
+    loop {
+        let sql = format!("{LOG} WHERE e.rid = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3");
+        let page = tx.query(&sql, args![rid, after_seq, EVENTS]).await?;
+        for event in &page {
+            verified.events += 1;
+            after_seq = Columns(event).get(1)?;
+            replay.add(&written(&known, event)?);
+        }
+        if (page.len() as i64) < EVENTS {
+            break;
+        }
+    }
+    let (mut kind, mut key) = (String::new(), String::new());
+    loop {
+        let condition = "WHERE i.rid = $1 AND (i.kind, i.key) > ($2, $3) ORDER BY i.kind, i.key LIMIT $4";
+        let page = row::items(tx, condition, args![rid, kind, key, ITEMS], |_| Some(&*row.lifecycle)).await?;
+        let Some(last) = page.last() else { break };
+        (kind, key) = (last.row.kind.clone(), last.row.key.clone());
+        let items: Vec<Item> = page.into_iter().map(|found| found.item).collect();
+        replay.compare(&items);
+    }
+    count(&stored, verified);
+    verified.differences.extend(replay.differences(row));
+    Ok(true)
+}
+
+fn count(stored: &Stored, verified: &mut Verified) {
+    verified.runs += 1;
+    verified.housekeeping += u64::from(stored.row.queue == HOUSEKEEPING);
+}
+
+/// How many of them could not be read.
+async fn part(tx: &Tx, rids: Vec<i64>, verified: &mut Verified) -> Result<u64> {
     let mut runs = row::with_unread(tx, &rids).await?;
     runs.sort_by_key(|(stored, _)| stored.rid);
     let lifecycles: HashMap<i64, &Lifecycle> =
         runs.iter().map(|(it, _)| (it.rid, &*it.row.lifecycle)).collect();
     let condition = "WHERE i.rid = ANY ($1) ORDER BY i.rid, i.kind, i.key";
     let items = row::items(tx, condition, args![rids], |rid| lifecycles.get(&rid).copied()).await?;
-    let sql = "SELECT e.rid, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.effect::text FROM waypost.log e \
-               WHERE e.rid = ANY ($1) ORDER BY e.rid, e.seq";
-    let events = tx.query(sql, args![rids]).await?;
+    let sql = format!("{LOG} WHERE e.rid = ANY ($1) ORDER BY e.rid, e.seq");
+    let events = tx.query(&sql, args![rids]).await?;
     let mut items_by_run: HashMap<i64, Vec<Item>> = HashMap::new();
     for StoredItem { rid, item, .. } in items {
         items_by_run.entry(rid).or_default().push(item);
@@ -133,10 +212,8 @@ async fn page(tx: &Tx, after: i64, verified: &mut Verified) -> Result<Option<(i6
         let items = items_by_run.remove(&stored.rid).unwrap_or_default();
         one(&known, stored, &events, &items, verified)?;
     }
-    verified.runs += runs.len() as u64;
-    verified.housekeeping +=
-        runs.iter().filter(|(stored, _)| stored.row.queue == HOUSEKEEPING).count() as u64;
-    Ok(Some((last, (rids.len() - runs.len()) as u64)))
+    runs.iter().for_each(|(stored, _)| count(stored, verified));
+    Ok((rids.len() - runs.len()) as u64)
 }
 
 fn one(
@@ -152,7 +229,8 @@ fn one(
         verified.events += 1;
         replay.add(&written(known, event)?);
     }
-    verified.differences.extend(replay.differences(row, items));
+    replay.compare(items);
+    verified.differences.extend(replay.differences(row));
     Ok(())
 }
 

@@ -8,10 +8,14 @@ impl WaitTx for PgTx {
       WHERE h.of_queue AND h.name = ANY ($1) ORDER BY h.rid LIMIT 10000";
     const HELD_WITH_KEYS: &'static str = "SELECT h.tenant, h.name, r.run_id FROM waypost.holders h JOIN waypost.runs r ON r.rid = h.rid \
       WHERE NOT h.of_queue AND h.name = ANY ($1) ORDER BY h.rid LIMIT 10000";
+    const WORKED_WITH_KEYS: &'static str = "SELECT h.tenant, h.name, r.run_id FROM waypost.holders h JOIN waypost.runs r ON r.rid = h.rid \
+      WHERE NOT h.of_queue AND h.name = ANY ($1) AND r.claimed_by IS NOT NULL ORDER BY h.rid LIMIT 10000";
     const HELD_BY: &'static str = "SELECT r.claimed_by, count(*) FROM (SELECT DISTINCT u.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid)) h \
       JOIN waypost.runs r ON r.rid = h.rid WHERE r.state / 1000 = 3 AND r.claimed_by IS NOT NULL GROUP BY r.claimed_by";
     const BRINGING: &'static str =
         "SELECT r.run_id FROM waypost.runs r WHERE r.run_id = ANY ($1) AND r.carried IS NOT NULL";
+    const DETAILS: &'static str =
+        "SELECT r.run_id, coalesce(r.details, '{}')::text FROM waypost.runs r WHERE r.run_id = ANY ($1)";
     const BEFORE: &'static str = "WITH given_back AS MATERIALIZED (SELECT DISTINCT o.rid, o.queue, o.tenant, o.stale_after \
         FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid) JOIN waypost.runs o ON o.rid = u.rid \
         WHERE o.state / 1000 = 3 AND o.claimed_by IS NULL AND o.stale_after BETWEEN $2::timestamptz - interval '24 hours' AND $2) \
@@ -20,6 +24,13 @@ impl WaitTx for PgTx {
           AND (q.priority > r.priority OR (q.available_at, q.rid) < (r.available_at, r.rid)) LIMIT $3) c) \
         + (SELECT count(*) FROM (SELECT 1 FROM given_back g WHERE g.queue = r.queue AND g.tenant = r.tenant \
           AND (r.state / 1000 = 2 OR (g.stale_after, g.rid) < (r.stale_after, r.rid)) LIMIT $3) c) \
+      FROM waypost.runs r WHERE r.run_id = ANY ($1)";
+    const BEFORE_WITH_KEY: &'static str = "SELECT r.run_id, (SELECT count(*) FROM (SELECT 1 FROM (\
+          SELECT q.rid, q.seq, q.priority, q.available_at FROM waypost.blocked q WHERE q.key = r.concurrency_key AND q.tenant = r.tenant \
+          UNION ALL SELECT q.rid, q.seq, q.priority, q.available_at FROM waypost.ready q WHERE q.queue = r.queue AND q.tenant = r.tenant) q \
+        JOIN waypost.runs o ON o.rid = q.rid AND o.seq = q.seq \
+        WHERE r.state / 1000 = 2 AND o.concurrency_key = r.concurrency_key AND q.available_at <= $2 \
+          AND (q.priority > r.priority OR q.priority = r.priority AND (q.available_at, q.rid) < (r.available_at, r.rid)) LIMIT $3) c) \
       FROM waypost.runs r WHERE r.run_id = ANY ($1)";
     const MOVED: &'static str = "SELECT r.run_id, (SELECT max(e.at) FROM waypost.events e WHERE e.dst = r.state AND e.rid = r.rid AND e.src IS DISTINCT FROM e.dst \
         AND (e.dst < 2000 OR e.dst BETWEEN 4000 AND 4999 OR e.dst >= 6000)) FROM waypost.runs r WHERE r.run_id = ANY ($1)";

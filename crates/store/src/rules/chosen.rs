@@ -1,7 +1,9 @@
 //! Items that a command names: they must be there, and be such as the command is for.
 
+use std::collections::HashSet;
+
 use waypost_kernel::item::Item;
-use waypost_kernel::lifecycle::{Lifecycle, Phase};
+use waypost_kernel::lifecycle::{Lifecycle, Outcome, Phase};
 use waypost_kernel::run::Run;
 
 use crate::seam::error::{Result, StoreError};
@@ -22,16 +24,25 @@ pub(crate) fn chosen(
         && lifecycle.phase(run.state) != Phase::Held
         && lifecycle.transitions_from(run.state).any(|row| &*row.command == command);
     let mut chosen: Vec<Item> = Vec::with_capacity(keys.len());
-    for key in keys {
+    let mut seen = HashSet::with_capacity(keys.len());
+    for key in keys.iter().filter(|key| seen.insert(key.as_str())) {
         let item =
             find(&kind.name, key)?.ok_or_else(|| invalid(format!("there is no {} {key:?}", kind.name)))?;
         let state = kind.state(item.state);
         if moves && (state.follow(command).is_none() || item.stays(kind)) {
             return Err(invalid(format!("{key:?} is {} and no {command} is for it", state.name)));
         }
-        if chosen.iter().all(|known| known.key != item.key) {
-            chosen.push(item);
-        }
+        chosen.push(item);
     }
     Ok(chosen)
+}
+
+/// An operation is about items that have succeeded.
+pub(crate) fn check_operated(lifecycle: &Lifecycle, command: &str, items: &[Item]) -> Result<()> {
+    let Some(kind) = lifecycle.items.first() else { return Ok(()) };
+    let is_unfit = |item: &&Item| kind.state(item.state).outcome != Some(Outcome::Succeeded);
+    items.iter().find(is_unfit).map_or(Ok(()), |item| {
+        let state = &kind.state(item.state).name;
+        Err(StoreError::invalid("items", format!("{:?} is {state} and no {command} is for it", item.key)))
+    })
 }

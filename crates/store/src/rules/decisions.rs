@@ -6,8 +6,9 @@
 
 use serde_json::{Map, Value, json};
 use waypost_kernel::event::Change;
+use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{self, Phase};
-use waypost_kernel::request::DECIDE;
+use waypost_kernel::request::{DECIDE, With};
 use waypost_kernel::text::{MAX_NAME_BYTES, clean_chars, refuse_text};
 use waypost_kernel::{Run, Time};
 
@@ -94,19 +95,28 @@ pub(crate) fn given_up(row: &RunRow, change: &Change) -> Map<String, Value> {
 impl RunRow {
     /// What the run asks and nobody has decided in a way that counts for this pause: the subject, and what is asked about it.
     pub fn undecided(&self) -> Vec<(&str, &Value)> {
-        let Some(words) = &self.lifecycle.decisions else { return Vec::new() };
-        let waits = self.details.get(words.waiting()).is_some_and(|waiting| *waiting == true);
-        let asked = self.details.get(words.asked()).and_then(Value::as_object).filter(|_| waits);
-        let given = self.details.get(words.given());
-        let is_open = |(subject, about): &(&String, &Value)| {
-            !decides(about, given.and_then(|given| given.get(subject.as_str())), self)
-        };
-        asked
-            .into_iter()
-            .flatten()
-            .filter(is_open)
-            .map(|(subject, about)| (subject.as_str(), about))
-            .collect()
+        self.asked().filter(|(_, _, decision)| decision.is_none()).map(|(it, about, _)| (it, about)).collect()
+    }
+
+    /// What of that is decided: the subject, and the decision with who made it and why.
+    pub fn decided(&self) -> Vec<(&str, &Value)> {
+        self.asked().filter_map(|(subject, _, decision)| Some((subject, decision?))).collect()
+    }
+
+    pub(crate) fn is_partly_decided(&self) -> bool {
+        self.asked().any(|(_, _, decision)| decision.is_some())
+    }
+
+    /// What is asked in this pause, what about it, and the decision that counts for it.
+    fn asked(&self) -> impl Iterator<Item = (&str, &Value, Option<&Value>)> {
+        let words = self.lifecycle.decisions.as_ref();
+        let waits = words.and_then(|words| self.details.get(words.waiting())) == Some(&Value::Bool(true));
+        let asked = words.filter(|_| waits).and_then(|words| self.details.get(words.asked())?.as_object());
+        let given = words.and_then(|words| self.details.get(words.given()));
+        asked.into_iter().flatten().map(move |(subject, about)| {
+            let known = given.and_then(|given| given.get(subject.as_str()));
+            (subject.as_str(), about, known.filter(|known| decides(about, Some(known), self)))
+        })
     }
 }
 
@@ -209,4 +219,28 @@ fn too_late(subject: &str, known: Option<&Value>, row: &RunRow) -> StoreError {
         None => format!("{subject}: the run does not wait for decisions, it is {}", row.status()),
     };
     StoreError::invalid(FIELD, message)
+}
+
+impl CommandWrite {
+    pub(crate) fn check_seq(&self, run: &Run) -> Result<()> {
+        match self.if_seq {
+            Some(seq) if seq != run.seq => {
+                Err(StoreError::Changed { run_id: run.id.to_string(), seq: run.seq })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What comes along with the command, as the kernel takes it.
+    pub(crate) fn with<'a>(&'a self, chosen: Option<&'a [Item]>, decisions: &Decisions) -> With<'a> {
+        With {
+            reason: self.reason.as_deref(),
+            force: self.force,
+            resolved: decisions.is_complete,
+            partly: decisions.is_partial,
+            graceful: self.graceful,
+            chosen,
+            ..With::default()
+        }
+    }
 }

@@ -10,6 +10,7 @@ use waypost_kernel::lifecycle::{DecisionPart, Lifecycle};
 use waypost_kernel::text::{MAX_PAYLOAD_BYTES, clean_json, refuse_members};
 
 use crate::rules::intake::cleaned_patch;
+use crate::rules::metadata::LEFT_OUT;
 use crate::seam::error::{Result, StoreError};
 
 /// What all other members share.
@@ -49,7 +50,7 @@ const fn room(bytes: usize, too_long: TooLong) -> Room {
 }
 
 /// Those that every lifecycle has. Both stores, SQL and the docs have them from here.
-const ENGINE: [(&str, Room); 7] = [
+const ENGINE: [(&str, Room); 8] = [
     ("pause_reason", room(8 * KIB, TooLong::Text)),
     ("paused_step", room(2 * KIB, TooLong::Text)),
     ("worked", room(512, TooLong::Whole)),
@@ -57,6 +58,7 @@ const ENGINE: [(&str, Room); 7] = [
     ("cleanup_failed", room(8 * KIB, TooLong::First)),
     ("console_log", room(48 * KIB, TooLong::Last)),
     ("artifacts", room(24 * KIB, TooLong::First)),
+    (LEFT_OUT, room(2 * KIB, TooLong::First)),
 ];
 
 /// Those of the decisions that a lifecycle's pauses ask for; it names them.

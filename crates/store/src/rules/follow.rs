@@ -18,12 +18,17 @@ pub(crate) struct Items {
 }
 
 impl Items {
-    pub fn all(&self) -> &[Item] {
-        &self.all
+    /// One that is asked for once.
+    pub fn take(&mut self, kind: u8, key: &Text) -> Option<&Item> {
+        let place = self.places.remove(&(kind, key.clone()))?;
+        Some(&self.all[place])
     }
 
-    pub fn find(&self, kind: u8, key: &Text) -> Option<&Item> {
-        Some(&self.all[*self.places.get(&(kind, key.clone()))?])
+    /// Those that nobody asked for, in the order in which they came.
+    pub fn left(&self) -> Vec<&Item> {
+        let mut places: Vec<usize> = self.places.values().copied().collect();
+        places.sort_unstable();
+        places.into_iter().map(|place| &self.all[place]).collect()
     }
 
     /// One of this kind that has ended the course.
@@ -81,6 +86,8 @@ fn is_meant(kind: &Lifecycle, item: &Item, shift: &Shift, chosen: Option<&HashSe
 pub(crate) struct Along {
     /// The item was settled and no longer is, so that it gets a new budget of retries.
     pub revives: bool,
+    /// It was outside, and nobody knows what came of it.
+    pub is_lost: bool,
     pub begins: bool,
     pub settles: bool,
     pub succeeds: bool,
@@ -90,6 +97,7 @@ impl Along {
     pub fn of(kind: &Lifecycle, shift: &Shift) -> Along {
         let (from, to) = (kind.state(shift.from), kind.state(shift.to));
         Along {
+            is_lost: !kind.stops_run && from.phase == Phase::Held && to.outcome != Some(Outcome::Succeeded),
             revives: from.phase == Phase::Settled && to.phase != Phase::Settled,
             begins: to.phase == Phase::Held,
             settles: to.phase == Phase::Settled,
@@ -103,8 +111,11 @@ fn move_along(kind: &Lifecycle, item: &mut Item, shift: &Shift, at: Time) {
     let along = Along::of(kind, shift);
     item.state = shift.to;
     item.not_before = None;
+    item.in_doubt |= along.is_lost;
     if along.revives {
         item.attempts = 0;
+        item.throttled = 0;
+        item.waited_ms = 0;
         item.progress = 0;
         item.failure = None;
         item.finished_at = None;

@@ -1,8 +1,6 @@
 //! What comes in is refused where it is wrong, with the field named. What handlers put out is cleaned and cut
 //! instead: a finish is never lost because of what it carries.
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value};
 use waypost_kernel::id::check_id;
 use waypost_kernel::tenant::check_given;
@@ -158,7 +156,7 @@ pub(crate) fn cleaned_patch(patch: &Map<String, Value>) -> Map<String, Value> {
     }
 }
 
-/// A patch of metadata, or of an item's details, laid over what is there, member by member. One that would make it too large is left out and its
+/// A patch of an item's details, laid over what is there, member by member. One that would make it too large is left out and its
 /// absence marked.
 pub(crate) fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
     if patch.is_empty() {
@@ -170,12 +168,5 @@ pub(crate) fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
         *into = merged;
     } else {
         into.insert("cut".into(), Value::Bool(true));
-    }
-}
-
-/// The same for a map that other copies of the row share: it is copied first.
-pub(crate) fn merge_shared(into: &mut Arc<Map<String, Value>>, patch: &Map<String, Value>) {
-    if !patch.is_empty() {
-        merge(Arc::make_mut(into), patch);
     }
 }

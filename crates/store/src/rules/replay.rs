@@ -1,20 +1,20 @@
 //! The check behind `waypost verify`: what the log says a run should be, against what its row says it is. Shared
 //! by all stores; they only read the rows.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Map, Value};
 use waypost_kernel::event::Event;
 use waypost_kernel::item::Item;
-use waypost_kernel::lifecycle::{Lifecycle, Phase};
+use waypost_kernel::lifecycle::{Lifecycle, Phase, StateId};
 use waypost_kernel::{Run, Time, fold};
 
 use crate::columns::{COLUMNS, Cell, Field, shortened};
 use crate::json::codec;
 use crate::rules::details;
 use crate::rules::follow::Items;
-use crate::rules::intake;
-use crate::seam::run::RunRow;
+use crate::rules::metadata;
+use crate::seam::run::{RunRow, iso};
 
 /// An event's columns, as read.
 #[derive(Clone, Debug)]
@@ -29,11 +29,18 @@ pub struct Written {
     pub effect: Option<Value>,
 }
 
+/// A run's log is taken in event by event and its items page by page: a run may have a hundred thousand of them. What is kept of
+/// each item is where the log left it.
 #[derive(Debug)]
 pub struct Replay<'l> {
     lifecycle: &'l Lifecycle,
     run_id: &'l str,
-    events: Vec<Event>,
+    last_seq: u64,
+    /// As the events so far made it; none once one did not follow.
+    folded: Option<Run>,
+    is_broken: bool,
+    /// When what came into a state last is due there.
+    due: HashMap<StateId, Option<Time>>,
     items: Items,
     metadata: Map<String, Value>,
     details: Map<String, Value>,
@@ -45,7 +52,10 @@ impl<'l> Replay<'l> {
         Replay {
             lifecycle,
             run_id,
-            events: Vec::new(),
+            last_seq: 0,
+            folded: None,
+            is_broken: false,
+            due: HashMap::new(),
             items: Items::default(),
             metadata: Map::new(),
             details: Map::new(),
@@ -54,7 +64,7 @@ impl<'l> Replay<'l> {
     }
 
     pub fn add(&mut self, written: &Written) {
-        let expected = self.events.last().map_or(1, |last| last.seq + 1);
+        let expected = self.last_seq + 1;
         if written.seq != expected {
             self.problems.push(match written.seq {
                 seq if seq < expected => format!("event {seq} is in the log twice"),
@@ -74,43 +84,50 @@ impl<'l> Replay<'l> {
             // What a run is born with is no patch: a null is kept there.
             let is_birth = event.from.is_none();
             let merge = |into: &mut Members, patch: &Members| details::merge(self.lifecycle, into, patch);
-            replay_patch(&mut self.metadata, effect, "metadata", is_birth, intake::merge);
+            replay_patch(&mut self.metadata, effect, "metadata", is_birth, |into, patch| {
+                _ = metadata::lay_over(into, patch);
+            });
             replay_patch(&mut self.details, effect, "details", is_birth, merge);
         }
         self.problems.extend(begun_after_a_failure(self.lifecycle, &self.items, &event));
+        self.problems.extend(begun_early(self.lifecycle, &self.due, &event));
         self.items.follow(self.lifecycle, &event);
-        self.events.push(event);
+        self.last_seq = event.seq;
+        if event.from != Some(event.to) {
+            self.due.insert(event.to, event.effect.available_at);
+        }
+        if !self.is_broken {
+            self.folded = fold::follow(self.lifecycle, self.folded.take(), &event);
+            self.is_broken = self.folded.is_none();
+        }
+    }
+
+    /// Compares items of the run with what the log made of them: each comes once.
+    pub fn compare(&mut self, items: &[Item]) {
+        for item in items {
+            let kind = &self.lifecycle.items[usize::from(item.kind)];
+            let name = format!("{} {}", kind.name, item.key);
+            match self.items.take(item.kind, &item.key) {
+                Some(replayed) if replayed == item => {}
+                Some(replayed) => self.problems.extend(item_fields_that_differ(kind, &name, item, replayed)),
+                None => self.problems.push(format!("{name} is there, and not in the log")),
+            }
+        }
     }
 
     /// One line per difference, naming the run, the field, what the row has and what the log says.
-    pub fn differences(self, row: &RunRow, items: &[Item]) -> Vec<String> {
+    pub fn differences(self, row: &RunRow) -> Vec<String> {
         let mut problems = self.problems;
-        match fold::fold(self.lifecycle, &self.events) {
+        match self.folded {
             None => problems.push("its events do not follow one another".into()),
             Some(folded) => problems.extend(fields_that_differ(row, &folded)),
         }
         problems.extend(members_that_differ("metadata", &row.metadata, &self.metadata));
         problems.extend(members_that_differ("details", &row.details, &self.details));
-        for item in items {
-            let kind = &self.lifecycle.items[usize::from(item.kind)];
-            let name = format!("{} {}", kind.name, item.key);
-            match self.items.find(item.kind, &item.key) {
-                Some(replayed) if replayed == item => {}
-                Some(replayed) => problems.extend(item_fields_that_differ(kind, &name, item, replayed)),
-                None => problems.push(format!("{name} is there, and not in the log")),
-            }
-        }
-        if self.items.all().len() > items.len() {
-            let found: HashSet<(u8, &str)> = items.iter().map(|item| (item.kind, &*item.key)).collect();
-            let is_missing = |item: &&Item| !found.contains(&(item.kind, &*item.key));
-            problems.extend(self.items.all().iter().filter(is_missing).map(|item| {
-                format!(
-                    "{} {} is in the log, and not there",
-                    self.lifecycle.items[usize::from(item.kind)].name,
-                    item.key
-                )
-            }));
-        }
+        problems.extend(self.items.left().iter().map(|item| {
+            let kind = &self.lifecycle.items[usize::from(item.kind)].name;
+            format!("{kind} {} is in the log, and not there", item.key)
+        }));
         if row.phase() == Phase::Held && row.run.lease.is_none() {
             problems.push("it is held without a lease".into());
         }
@@ -142,6 +159,9 @@ fn item_fields_that_differ(kind: &Lifecycle, name: &str, stored: &Item, logged: 
             ("attempts", item.attempts.into()),
             ("max_retries", item.max_retries.into()),
             ("try_no", item.try_no.into()),
+            ("throttled", item.throttled.into()),
+            ("waited_ms", item.waited_ms.into()),
+            ("in_doubt", item.in_doubt.into()),
             ("progress", item.progress.into()),
             ("not_before", item.not_before.cell().into_json()),
             ("discarded", item.discarded.into()),
@@ -181,6 +201,21 @@ fn said(cell: Cell<'_>) -> String {
         Value::Null => "nothing".into(),
         value => shortened(&value.to_string()).into_owned(),
     }
+}
+
+/// A run that waits in its queue is not begun before its time, by nobody.
+fn begun_early(lifecycle: &Lifecycle, due: &HashMap<StateId, Option<Time>>, event: &Event) -> Option<String> {
+    let from = event.from.filter(|from| lifecycle.phase(*from) == Phase::Ready)?;
+    if lifecycle.phase(event.to) != Phase::Held {
+        return None;
+    }
+    let due = due.get(&from)?.filter(|due| due.ms() > event.at.ms())?;
+    Some(format!(
+        "event {} begins it at {}, and it was not due before {}",
+        event.seq,
+        iso(event.at),
+        iso(due)
+    ))
 }
 
 /// After a failed step nothing begins but cleanups. The moves of one event happened in their order.

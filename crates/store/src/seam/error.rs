@@ -28,11 +28,13 @@ pub enum StoreError {
     },
     /// A server does not let this caller do this.
     Denied(String),
-    /// The run has moved on: `seq` is the number of its last event now.
+    /// The run is not at the event that was named: `seq` is the number of its last event now.
     Changed {
         run_id: String,
         seq: u64,
     },
+    /// A proposal was made for another revision of its target than there is now.
+    Outdated(String),
     /// The database cannot be used now: busy, full, read-only, gone. Nothing was written; the same may work later.
     Unavailable(String),
     /// The database cannot be used by this binary: not a database, or of a newer version.
@@ -48,13 +50,13 @@ impl StoreError {
         StoreError::NotFound { what: "run", id: id.to_owned() }
     }
 
-    /// The lifecycle would let a worker take it, but a pause or a limit makes it wait.
-    pub(crate) fn not_yet(row: &RunRow, reason: &str) -> StoreError {
+    /// The lifecycle would let it begin, but a pause or a limit makes it wait.
+    pub(crate) fn not_yet(row: &RunRow, requested: &str, reason: &str) -> StoreError {
         let refusal = Refusal {
             code: Code::NotDue,
             message: reason.to_owned(),
             current: row.lifecycle.state(row.run.state).name.clone(),
-            requested: "claim".to_owned(),
+            requested: requested.to_owned(),
             allowed: waypost_kernel::allowed(&row.lifecycle, &row.run),
             guard: None,
             field: None,
@@ -71,6 +73,7 @@ impl StoreError {
             StoreError::KeyReused { .. } => "IDEMPOTENCY_KEY_REUSED",
             StoreError::Denied(_) => "FORBIDDEN",
             StoreError::Changed { .. } => "PRECONDITION_FAILED",
+            StoreError::Outdated(_) => "CONCURRENT_MODIFICATION",
             StoreError::Unavailable(_) => "DATABASE_UNAVAILABLE",
             StoreError::Unusable(_) => "DATABASE_UNUSABLE",
         }
@@ -89,8 +92,12 @@ impl fmt::Display for StoreError {
             ),
             StoreError::Denied(message) => write!(f, "not allowed: {message}"),
             StoreError::Changed { run_id, seq } => {
-                write!(f, "{run_id} has moved on to event {seq}: look at it again, then decide")
+                write!(
+                    f,
+                    "{run_id} is at event {seq}, and not at the one that was named: look at it again, then decide"
+                )
             }
+            StoreError::Outdated(message) => f.write_str(message),
             StoreError::Unavailable(message) => write!(f, "the database is not available: {message}"),
             StoreError::Unusable(message) => write!(f, "the database cannot be used: {message}"),
         }

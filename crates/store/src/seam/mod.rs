@@ -2,18 +2,25 @@
 //! cross it.
 
 pub(crate) mod access;
+pub(crate) mod agents;
+pub(crate) mod alerts;
+pub(crate) mod destinations;
 pub mod doctor;
 pub(crate) mod error;
 mod holding;
 pub(crate) mod messages;
 pub(crate) mod names;
+pub(crate) mod parts;
 pub(crate) mod playbooks;
 pub(crate) mod projection;
+pub(crate) mod proposals;
 pub(crate) mod retention;
 pub(crate) mod run;
+pub(crate) mod sample;
 pub(crate) mod schedule_reads;
 pub(crate) mod schedules;
 pub(crate) mod stats;
+pub(crate) mod targets;
 pub(crate) mod verbs;
 pub(crate) mod workers;
 
@@ -25,14 +32,22 @@ use std::time::Duration;
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 use access::{AuditRow, TokenChange, TokenRow, Who};
+use agents::{AgentChange, AgentRow, AgentWrite};
+use alerts::{AlertRow, SilenceAlert};
+use destinations::{Admit, Admitted, Answered, DestinationRow};
 use messages::{Message, Received};
 use playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
-use projection::Projected;
+use projection::{LeftRun, Projected};
 use retention::Retention;
 use run::{EventRow, ItemRow, RunRow};
+use sample::Sample;
 use schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use schedules::*;
-use stats::{Holder, PoolStatus, Stats};
+use stats::{Holder, PoolStatus, Stats, TargetFigures};
+use targets::{
+    AddTargets, DeadLetterClass, DeadLetterFilter, DiscardTargets, Preview, RollBackTargets, WorkTargets,
+    Worked,
+};
 use verbs::*;
 use workers::{WorkerBeat, WorkerRow};
 
@@ -69,6 +84,23 @@ macro_rules! store_verbs {
             /// Adds or moves items of a held run, all or none.
             put_items(write: ItemsWrite) -> Vec<ItemRow>;
 
+            // The targets of a bulk change, many in one write, and what they are sent to.
+
+            /// The next batch of a run that is gathered: all or none, and how far the gathering is. A batch that is known is not
+            /// written again.
+            add_targets(write: AddTargets) -> Preview;
+            /// What came of tries, which targets are tried next, and the run's end if that was the last: one write, all or none.
+            work_targets(write: WorkTargets) -> Worked;
+            /// Applied targets of an operation's parent are as they were, outside; the parent follows with its last one. Needs the
+            /// operation's lease.
+            roll_back_targets(write: RollBackTargets) -> RunRow;
+            /// Permits for calls: as many as there are now, or when to ask again.
+            admit(ask: Admit) -> Admitted;
+            /// What calls were answered: the breaker and the rate follow, for all workers.
+            answered(report: Answered) -> DestinationRow;
+            /// One evaluation of whether throttled answers come in a burst: a tenth slower, or a twentieth faster again.
+            pace_destination(tenant: String, name: String, burst: bool) -> DestinationRow;
+
             /// What a process has, so that runs can be started by its name. What is known as the latest already is not written.
             offer_playbooks(playbooks: Vec<OfferedPlaybook>) -> ();
 
@@ -77,10 +109,18 @@ macro_rules! store_verbs {
 
             /// A command of the run's lifecycle; its name is the action.
             command(command: CommandWrite) -> RunRow;
+            /// A command, and the claim of the run in the same transaction: nobody but this worker can take it first. A run that the command
+            /// leaves where it cannot be claimed now waits like any other.
+            command_claimed(command: CommandWrite, take: Take) -> CommandedClaim;
             /// Queues and concurrency keys are those of the tenant for which it is done.
             configure(setting: Setting, who: Who) -> ();
+            /// Failed targets that are not to be retried with the others; gives how many that were.
+            discard_targets(write: DiscardTargets) -> u64;
             change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
             change_token(change: TokenChange, who: Who) -> TokenRow;
+            change_agent(change: AgentChange, who: Who) -> AgentRow;
+            /// Nobody is told of an alert for a while, or is told again.
+            silence_alert(silence: SilenceAlert, who: Who) -> AlertRow;
             add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
 
             // Workers say that they are there: whoever asks why a run waits is told of those who could take it.
@@ -101,6 +141,12 @@ macro_rules! store_verbs {
             items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
             /// The same page by page.
             item_page(filter: ItemFilter) -> ItemPage;
+            /// Failed targets that were not discarded, by code, the largest class first.
+            dead_letters(filter: DeadLetterFilter) -> Vec<DeadLetterClass>;
+            /// By tenant and name; of one tenant, or of all.
+            destinations(tenant: Option<String>) -> Vec<DestinationRow>;
+            /// By tenant, name and subject; of one tenant, or of all.
+            alerts(tenant: Option<String>) -> Vec<AlertRow>;
             events(run_id: String, after_seq: u64, limit: usize) -> Vec<EventRow>;
             /// All runs' events after a position, in the order in which they were committed; a late commit is never skipped. Without
             /// one: no event, and the position after which is all that is committed from now on.
@@ -110,6 +156,8 @@ macro_rules! store_verbs {
             lifecycles() -> Catalog;
             /// By name; of one name the tenant's own before everybody's, and the latest version first.
             playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
+            /// By slug; of one tenant, or of all.
+            agents(tenant: Option<String>) -> Vec<AgentRow>;
             /// By name, each with what came of its plans.
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
             scopes(schedule: String) -> Vec<ScopeRow>;
@@ -151,11 +199,30 @@ macro_rules! housekeeping_verbs {
             cursor(name: String) -> Option<u64>;
             /// It has gone up to here. A cursor only rises, whoever sets it last.
             put_cursor(name: String, position: u64) -> ();
+            /// The reader of this name goes on without having dealt with what the run did up to this position. Kept until
+            /// somebody has.
+            leave_behind(name: String, run_id: String, position: u64) -> ();
+            /// It has dealt with all that the run did up to this position; what was left later than that stays.
+            catch_up_with(name: String, run_id: String, position: u64) -> ();
+            /// Runs that readers of this name have left behind.
+            left_behind(name: String) -> Vec<LeftRun>;
             /// Takes on a draft whose lifecycle lets the engine do so; one that was taken on, or ended, is left as it is.
             acknowledge(tenant: String, run_id: String, by: String) -> ();
+            /// Agents of the process's own file, and how many of the tenant's may work at once. What people paused or archived
+            /// stays so.
+            put_agents(tenant: String, agents: Vec<AgentWrite>, limit: Option<u32>) -> ();
+            /// A run has ended: the failures of its agent are counted, if it has one. Told twice, or late, it counts once.
+            agent_ended(run_id: String) -> ();
             /// A message from outside has come: under which id it came first. One whose content is known is not taken up again,
             /// whatever id it comes under: an id need not be signed.
             receive(message: Message) -> Received;
+            /// The newest runs that fit, with when they came in, began and ended: figures and charts are made of it. At most
+            /// `look_at` runs are read, whether they fit or not, so that it costs the same however many there are.
+            sample(filter: Filter, look_at: usize) -> Sample;
+            /// How bulk changes go, by tenant; of one tenant, or of all.
+            target_figures(tenant: Option<String>) -> Vec<TargetFigures>;
+            /// An evaluated alert, or what its sinks were told. False: somebody has written it since it was read, and it stays as it is.
+            put_alert(row: AlertRow) -> bool;
             /// Somebody uses this token: when, to within a minute.
             token_used(id: String) -> ();
             /// How long runs are kept, in place of all that was said before.

@@ -11,7 +11,7 @@ use waypost_schema::{instead_of, quoted};
 use crate::engine::Stored;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
-use crate::seam::verbs::{Claim, Filter};
+use crate::seam::verbs::{Claim, Filter, HOUSEKEEPING};
 
 impl Filter {
     /// Stored names of the lifecycles that it asks for: what its tenant may mean by the name.
@@ -72,11 +72,25 @@ pub(crate) const LEAST_PART: usize = 4;
 /// How many of the newest runs are looked at for those: there is no index for them.
 pub(crate) const NEWEST: i64 = 1_000_000;
 
-/// The run with exactly this id among those whose ids begin with it, or else the only one of them.
+/// Whether there is one with exactly this id, or one that lists show: nothing else that the text is a part of is looked for then.
+pub(crate) fn is_found(id: &str, found: &[Stored]) -> bool {
+    found.iter().any(|stored| stored.row.id() == id || stored.row.queue != HOUSEKEEPING)
+}
+
+/// The run with exactly this id among those that it is a part of, or else the only one of them. What the engine does for itself, which
+/// lists do not show, counts if there is nothing else.
 pub(crate) fn only_one(id: &str, mut found: Vec<Stored>) -> Result<RunRow> {
+    if let Some(at) = found.iter().position(|stored| stored.row.id() == id) {
+        return Ok(Arc::unwrap_or_clone(found.swap_remove(at).row));
+    }
+    if is_found(id, &found) {
+        found.retain(|stored| stored.row.queue != HOUSEKEEPING);
+    }
+    found.sort_by(|one, other| one.row.id().cmp(other.row.id()));
+    found.dedup_by(|one, other| one.row.id() == other.row.id());
     match found.len() {
         0 => Err(StoreError::no_run(id)),
-        count if count == 1 || found[0].row.id() == id => Ok(Arc::unwrap_or_clone(found.remove(0).row)),
+        1 => Ok(Arc::unwrap_or_clone(found.remove(0).row)),
         _ => {
             let some: Vec<&str> = found.iter().map(|stored| stored.row.id()).collect();
             let message = format!("{id:?} is a part of the ids of several: {}, …", some.join(", "));

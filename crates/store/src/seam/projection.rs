@@ -21,6 +21,14 @@ pub struct MovedRun {
     pub at: Time,
 }
 
+/// A run that a reader of the log has left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftRun {
+    /// Empty if the run was pruned meanwhile.
+    pub tenant: String,
+    pub run_id: String,
+}
+
 /// A place in the log: of whose run, and in which state that left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step<S> {

@@ -40,6 +40,8 @@ pub struct RunRow {
     pub details: Arc<Map<String, Value>>,
     /// Why it waits, if that was asked for: none of a run that does not.
     pub waits: Option<Box<Option<Waiting>>>,
+    /// Its place among those that wait for the same concurrency key, or without one in its queue, from 1; if that was asked for.
+    pub queue_position: Option<u64>,
 }
 
 /// Of a row that is not filled yet.
@@ -80,6 +82,9 @@ pub struct ItemRow {
     pub attempts: u32,
     pub max_retries: u32,
     pub try_no: u32,
+    pub throttled: u32,
+    pub waited_ms: u32,
+    pub in_doubt: bool,
     pub progress: u8,
     pub not_before: Option<Time>,
     pub discarded: bool,
@@ -119,6 +124,7 @@ impl RunRow {
             metadata: shared(Map::new()),
             details: shared(Map::new()),
             waits: None,
+            queue_position: None,
         }
     }
 
@@ -148,6 +154,8 @@ impl RunRow {
         if let Some(waits) = &self.waits {
             members.insert("waiting".into(), wire::waiting(waits.as_ref().as_ref()));
         }
+        members
+            .extend(self.queue_position.map(|position| (wire::QUEUE_POSITION.to_owned(), position.into())));
         members.into()
     }
 
@@ -169,7 +177,9 @@ impl RunRow {
         let columns = SORTED.iter().copied().filter(move |column| !parts.leaves_out(column.name));
         let waits = self.waits.as_deref().map(|waits| ("waiting", wire::waiting(waits.as_ref())));
         let engine = with_engine.then(|| ("engine", wire::engine(self)));
-        columns::Object { row: self, columns, more: waits.into_iter().chain(engine).collect() }
+        let position = self.queue_position.map(|position| (wire::QUEUE_POSITION, position.into()));
+        let more = waits.into_iter().chain(engine).chain(position).collect();
+        columns::Object { row: self, columns, more }
     }
 
     /// How long its parts are that may be large.
@@ -207,6 +217,35 @@ impl RunRow {
         self.run.tallies[place].by_state[state] = count;
         self.run.tallies[place].staying[state] = staying;
         Ok(())
+    }
+
+    /// Takes counts of its items as [kind, status, count, staying] each. An error names what its lifecycle does not know.
+    pub(crate) fn take_tally(&mut self, text: &str) -> Result<(), (&'static str, String)> {
+        let counted: Vec<(String, String, u32, u32)> =
+            serde_json::from_str(text).map_err(|_| ("tally", text.to_owned()))?;
+        counted
+            .iter()
+            .try_for_each(|(kind, status, count, staying)| self.count_items((kind, status), *count, *staying))
+    }
+
+    /// The same, to be kept with the row. None: they are so few that they are counted when they are needed, and steps pay nothing.
+    pub(crate) fn tally(&self) -> Option<String> {
+        if !self.has_tally() {
+            return None;
+        }
+        let kinds = self.lifecycle.items.iter().zip(&*self.run.tallies);
+        let counts = kinds.flat_map(|(kind, tally)| {
+            let states = kind.states.iter().zip(tally.by_state.iter().zip(&tally.staying));
+            let there = states.filter(|(_, (count, _))| **count > 0);
+            there.map(|(state, (count, staying))| json!([&*kind.name, &*state.name, count, staying]))
+        });
+        Some(Value::Array(counts.collect()).to_string())
+    }
+
+    /// Whether it has so many items that their counts are kept.
+    pub(crate) fn has_tally(&self) -> bool {
+        const KEPT_FROM: usize = 64;
+        self.item_count() >= KEPT_FROM
     }
 
     pub(crate) fn item_counts(&self) -> Value {
@@ -279,6 +318,9 @@ columns! { pub(crate) ITEM_COLUMNS: Column of ItemRow {
     field(attempts, "How many retries were used, of `max_retries`.");
     field(max_retries, "How many retries the item may use.");
     field(try_no, "A number that rises after every known answer.");
+    field(throttled, "How many answers, since the item was last retried by a person, made it wait without using a retry.");
+    field(waited_ms, "For how long they made it wait in all, in milliseconds.");
+    field(in_doubt, "Whether an answer under this `try_no` was lost, so that the change may have been made: the number stays until an answer settles it.");
     field(progress, "How far the item is, in percent.", Api::Integer(0, 100));
     field(not_before, "When the item is tried next.");
     field(discarded, "Whether somebody gave the item up.");

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 use waypost_kernel::backoff::Backoff;
 use waypost_kernel::lifecycle::{Outcome, Phase};
-use waypost_kernel::schedule::Skipped;
+use waypost_kernel::schedule::{Running, Skipped};
 use waypost_kernel::tenant::{DEFAULT, local_name, own_name, tenant_of};
 use waypost_kernel::text::MAX_PAYLOAD_BYTES;
 use waypost_kernel::{Span, Time};
@@ -194,7 +194,7 @@ pub struct DueScope {
     pub id: String,
     pub through: Option<Time>,
     pub since: Option<Time>,
-    pub is_running: bool,
+    pub running: Running,
     pub wake_at: Time,
 }
 

@@ -1,7 +1,12 @@
 //! Figures: how runs ended lately, and who holds what.
 
+use std::collections::{BTreeMap, HashMap};
+
 use waypost_kernel::waiting::waits_for_people;
-use waypost_kernel::{Lifecycle, Outcome, Span, StateId, Time};
+use waypost_kernel::{Lifecycle, Outcome, Phase, Span, StateId, Time};
+
+use super::run::RunRow;
+use super::targets::kind_of_targets;
 
 /// Looking back further would cost more than it tells: beyond these, figures are of the newest runs.
 pub const LOOKED_AT: usize = 200_000;
@@ -45,6 +50,57 @@ pub struct Ended {
     /// Of those of 7 days, the ones that were begun, and how long they took in all.
     pub begun: u64,
     pub took: Span,
+}
+
+/// How bulk changes of a tenant go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetFigures {
+    pub tenant: String,
+    /// Of runs that are being worked, or settled within the last hour: targets that were applied, and those that failed.
+    pub applied: u64,
+    /// Those that a cancel ended are none: they did not finish.
+    pub failed: u64,
+    /// Failed targets of all runs that nobody has retried or discarded, but for those that a cancel ended: somebody decided on these.
+    pub dead_letters: u64,
+}
+
+/// What settled longer ago says nothing of how bulk changes go now.
+pub(crate) const LATELY: Span = Span::from_seconds(3_600);
+/// Of a tenant's bulk changes, or of all tenants', the newest ones count.
+pub(crate) const MOST_BULK_RUNS: usize = 1_000;
+
+/// Whether a run in this state counts.
+pub(crate) fn counts_targets(lifecycle: &Lifecycle, state: StateId) -> bool {
+    kind_of_targets(lifecycle).is_some() && !matches!(lifecycle.phase(state), Phase::Draft | Phase::Ready)
+}
+
+impl TargetFigures {
+    /// By tenant. `cancelled` are the failed targets of each run that a cancel ended, by its id.
+    pub(crate) fn of(
+        runs: &[&RunRow],
+        cancelled: &HashMap<String, u64>,
+        dead_letters: Vec<(String, u64)>,
+    ) -> Vec<TargetFigures> {
+        let mut found: BTreeMap<String, TargetFigures> = BTreeMap::new();
+        for run in runs {
+            let Some(kind) = kind_of_targets(&run.lifecycle) else { continue };
+            let counts = run.run.tallies.first().map(|tally| tally.counts(kind)).unwrap_or_default();
+            let of = found.entry(run.tenant.clone()).or_default();
+            of.applied += u64::from(counts.ok);
+            let cancelled = cancelled.get(run.id()).copied().unwrap_or_default();
+            of.failed += u64::from(counts.failed).saturating_sub(cancelled);
+        }
+        for (tenant, count) in dead_letters {
+            found.entry(tenant).or_default().dead_letters = count;
+        }
+        found.into_iter().map(|(tenant, of)| TargetFigures { tenant, ..of }).collect()
+    }
+
+    /// Of what finished; none if nothing did.
+    pub fn success_rate_milli(&self) -> Option<i64> {
+        let finished = self.applied + self.failed;
+        (finished > 0).then(|| (u128::from(self.applied) * 100_000 / u128::from(finished)) as i64)
+    }
 }
 
 /// What left with one look for it.

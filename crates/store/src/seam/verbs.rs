@@ -5,15 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use waypost_kernel::item::{Item, Role};
+use waypost_kernel::item::Role;
 use waypost_kernel::lifecycle::Actor;
-use waypost_kernel::request::{Level, With};
+use waypost_kernel::request::Level;
 use waypost_kernel::text::MAX_PAGE;
-use waypost_kernel::{Failure, Run, Span, Time, Token};
+use waypost_kernel::{Failure, Lifecycle, Phase, Span, Time, Token};
 
 pub use super::holding::{ReleaseWrite, Renewed, Wait};
+pub use super::parts::Parts;
 use crate::engine::Stored;
-use crate::rules::decisions::Decisions;
 pub use crate::rules::room::PAGE_BYTES;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::{EventRow, ItemRow, RunRow};
@@ -47,6 +47,8 @@ pub struct NewRun {
     pub idempotency_key: Option<String>,
     pub parent_run_id: Option<String>,
     pub retry_of: Option<String>,
+    /// What a replay asked for, in its own words: an idempotency key stands for that too, though it may come to the same run.
+    pub replay: Option<String>,
     /// What the run is, for people.
     pub title: Option<String>,
     pub playbook: Option<String>,
@@ -76,6 +78,23 @@ pub struct NewItem {
     pub copied: bool,
 }
 
+impl NewItem {
+    /// A step, or whatever else the kind is, that begins where its kind does.
+    pub fn new(kind: &str, key: &str) -> NewItem {
+        NewItem {
+            kind: kind.to_owned(),
+            key: key.to_owned(),
+            name: key.to_owned(),
+            status: None,
+            max_retries: 3,
+            reruns: false,
+            role: Role::Step,
+            details: Map::new(),
+            copied: false,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Enqueued {
     pub run: RunRow,
@@ -87,6 +106,13 @@ pub struct Enqueued {
 #[derive(Clone, Debug)]
 pub struct EnqueuedClaim {
     pub enqueued: Enqueued,
+    pub claimed: Option<Claimed>,
+}
+
+/// A run after a command, and the lease on it if it could be claimed then.
+#[derive(Clone, Debug)]
+pub struct CommandedClaim {
+    pub run: RunRow,
     pub claimed: Option<Claimed>,
 }
 
@@ -278,69 +304,22 @@ pub struct Filter {
     pub queue: Option<String>,
     /// Only those that need somebody to look at them.
     pub needs: Option<Needs>,
+    /// Only children of this run.
+    pub parent: Option<String>,
+    /// The name of a playbook, whatever its content was.
+    pub playbook: Option<String>,
     /// A part of the id, the correlation id or the metadata's text.
     pub text: Option<String>,
+    /// Only those that came in at this time or later.
+    pub since: Option<Time>,
+    /// Only those that came in before this.
+    pub until: Option<Time>,
     /// Rows; a page has fewer if they are large ([`PAGE_BYTES`]).
     pub limit: usize,
     /// From `Page::next`.
     pub cursor: Option<String>,
     /// What else is wanted of each run.
     pub include: Parts,
-}
-
-/// Parts of a run that may be large: a list leaves out those that are not asked for, and does not read them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
-    pub input: bool,
-    pub metadata: bool,
-    pub details: bool,
-    pub carried: bool,
-}
-
-impl Parts {
-    pub const NONE: Parts = Parts { input: false, metadata: false, details: false, carried: false };
-    pub const ALL: Parts = Parts { input: true, metadata: true, details: true, carried: true };
-    pub const NAMES: [&str; 4] = ["input", "metadata", "details", "carried"];
-
-    pub fn has(&self, name: &str) -> bool {
-        Parts::NAMES.into_iter().zip(self.flags()).any(|(known, has)| known == name && has)
-    }
-
-    /// What is looked for in metadata and details: without both nobody knows whether there are any.
-    pub(crate) const FOUND_IN_BOTH: &str = "artifacts";
-
-    /// Whether a column is one of these and not asked for, or made of one that is not.
-    pub(crate) fn leaves_out(&self, column: &str) -> bool {
-        match column {
-            Parts::FOUND_IN_BOTH => !(self.metadata && self.details),
-            column => Parts::NAMES.contains(&column) && !self.has(column),
-        }
-    }
-
-    /// Names with commas between them. The error is the one that is none of these.
-    pub fn read(text: &str) -> std::result::Result<Parts, &str> {
-        let mut parts = Parts::NONE;
-        for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            match name {
-                "input" => parts.input = true,
-                "metadata" => parts.metadata = true,
-                "details" => parts.details = true,
-                "carried" => parts.carried = true,
-                other => return Err(other),
-            }
-        }
-        Ok(parts)
-    }
-
-    /// As they are asked for over HTTP.
-    pub fn names(&self) -> String {
-        let asked = Parts::NAMES.into_iter().zip(self.flags()).filter(|(_, has)| *has);
-        asked.map(|(name, _)| name).collect::<Vec<_>>().join(",")
-    }
-
-    fn flags(&self) -> [bool; 4] {
-        [self.input, self.metadata, self.details, self.carried]
-    }
 }
 
 /// The tenant of whoever names none.
@@ -357,8 +336,11 @@ impl Filter {
 
     /// Whether it asks for some of its tenant's runs, and not for all.
     pub fn is_narrowed(&self) -> bool {
-        let Filter { lifecycle, status, queue, text, needs, .. } = self;
-        [lifecycle, status, queue, text].into_iter().any(Option::is_some) || needs.is_some()
+        let Filter { lifecycle, status, queue, parent, playbook, text, needs, since, until, .. } = self;
+        [lifecycle, status, queue, parent, playbook, text].into_iter().any(Option::is_some)
+            || needs.is_some()
+            || since.is_some()
+            || until.is_some()
     }
 
     /// The number of the run that the page before ended with.
@@ -393,6 +375,8 @@ pub struct ItemFilter {
     pub run_id: String,
     pub kind: Option<String>,
     pub status: Option<String>,
+    /// Only those that failed with this code.
+    pub code: Option<String>,
     /// Rows; a page has fewer if they are large ([`PAGE_BYTES`]).
     pub limit: usize,
     /// From `ItemPage::next`.
@@ -408,6 +392,16 @@ pub struct ItemPage {
 impl ItemFilter {
     pub(crate) fn page_size(&self) -> usize {
         self.limit.clamp(1, MAX_PAGE)
+    }
+
+    /// Whether it asks for one kind in one state in which no item waits for a time.
+    pub(crate) fn is_in_order(&self, lifecycle: &Lifecycle) -> bool {
+        let kind = self.kind.as_deref().map(|kind| lifecycle.item_name(kind));
+        let kind = lifecycle.items.iter().find(|known| Some(&*known.name) == kind);
+        let state = kind
+            .zip(self.status.as_deref())
+            .and_then(|(kind, status)| Some((kind, kind.state_named(status)?)));
+        state.is_some_and(|(kind, state)| kind.phase(state) != Phase::Ready)
     }
 
     /// Kind and key of the item that the page before ended with.
@@ -523,30 +517,6 @@ impl Can {
     }
 }
 
-impl CommandWrite {
-    pub(crate) fn check_seq(&self, run: &Run) -> Result<()> {
-        match self.if_seq {
-            Some(seq) if seq != run.seq => {
-                Err(StoreError::Changed { run_id: run.id.to_string(), seq: run.seq })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// What comes along with the command, as the kernel takes it.
-    pub(crate) fn with<'a>(&'a self, chosen: Option<&'a [Item]>, decisions: &Decisions) -> With<'a> {
-        With {
-            reason: self.reason.as_deref(),
-            force: self.force,
-            resolved: decisions.is_complete,
-            partly: decisions.is_partial,
-            graceful: self.graceful,
-            chosen,
-            ..With::default()
-        }
-    }
-}
-
 impl Default for NewRun {
     fn default() -> NewRun {
         NewRun {
@@ -566,6 +536,7 @@ impl Default for NewRun {
             idempotency_key: None,
             parent_run_id: None,
             retry_of: None,
+            replay: None,
             title: None,
             playbook: None,
             carried: None,

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use rusqlite::types::Value;
 use rusqlite::{Row, params};
 use waypost_kernel::decide::VACANT_FOR_LOST;
-use waypost_kernel::waiting::waits_for_people;
 use waypost_kernel::{Lifecycle, Time};
 
+use crate::columns::{IN_ORDER, of_each_role};
 use crate::engine::turns::{named, short};
 use crate::engine::{AdminTx, Stored};
 use crate::rules::room::Room;
 use crate::seam::error::StoreError;
-use crate::seam::names::{LEAST_PART, NEWEST, may_begin_an_id, only_one};
+use crate::seam::names::{LEAST_PART, NEWEST, is_found, may_begin_an_id, only_one};
 use crate::seam::run::{ItemRow, RunRow, iso, parse_time};
-use crate::seam::verbs::{DEFAULT_TENANT, Filter, ItemFilter, ItemPage, Needs, Page, Pause, QueueRow};
+use crate::seam::verbs::{DEFAULT_TENANT, ItemFilter, ItemPage, Pause, QueueRow};
 use crate::sqlite::link::fault::{Fault, Result};
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::primitives::{Primitives, slots};
@@ -28,10 +28,14 @@ pub fn run(tx: &Tx<'_>, tenant: &str, id: &str) -> Result<RunRow> {
     let end = format!("{id}\u{7f}");
     let found = row::select(
         tx,
-        "run_born b CROSS JOIN run_now n ON n.rid = b.rid WHERE b.tenant = ?1 AND b.run_id >= ?2 AND b.run_id < ?3 ORDER BY b.run_id LIMIT 3",
+        "run_born b CROSS JOIN run_now n ON n.rid = b.rid WHERE b.tenant = ?1 AND b.run_id >= ?2 AND b.run_id < ?3 \
+         ORDER BY b.run_id <> ?2, n.queue = 'waypost.housekeeping', b.run_id LIMIT 3",
         params![tenant, id, end],
     )?;
-    let found = if found.is_empty() && id.len() >= LEAST_PART { by_part(tx, tenant, id)? } else { found };
+    let found = match is_found(id, &found) || id.len() < LEAST_PART {
+        true => found,
+        false => [found, by_part(tx, tenant, id)?].concat(),
+    };
     Ok(only_one(id, found)?)
 }
 
@@ -41,7 +45,8 @@ fn by_part(tx: &Tx<'_>, tenant: &str, part: &str) -> Result<Vec<Stored>> {
         tx,
         "run_born b CROSS JOIN run_now n ON n.rid = b.rid WHERE b.tenant = ?1 AND b.rid > (SELECT max(rid) FROM run_born) - ?3 \
          AND (substr(b.run_id, -length(?2)) = ?2 OR instr(b.run_id, '-' || ?2) > 0 AND instr(b.run_id, '-' || ?2) = instr(b.run_id, '-') \
-         OR instr(b.run_id, '_' || ?2) > 0 AND instr(b.run_id, '_' || ?2) = instr(b.run_id, '_')) ORDER BY b.run_id LIMIT 3",
+         OR instr(b.run_id, '_' || ?2) > 0 AND instr(b.run_id, '_' || ?2) = instr(b.run_id, '_')) \
+         ORDER BY n.queue = 'waypost.housekeeping', b.run_id LIMIT 3",
         params![tenant, part, NEWEST],
     )
 }
@@ -57,66 +62,34 @@ pub fn items(tx: &Tx<'_>, run_id: &str, kind: &Option<String>) -> Result<Vec<Ite
 pub fn item_page(tx: &Tx<'_>, filter: &ItemFilter) -> Result<ItemPage> {
     let stored = row::by_id(tx, &filter.run_id)?;
     let (kind, key) = filter.after()?.unzip();
-    let condition = "WHERE run_id = ?1 AND (?2 IS NULL OR kind = ?2) AND (?3 IS NULL OR status = ?3) AND (?4 IS NULL OR (kind, place, key) > \
-                     (SELECT kind, place, key FROM items WHERE run_id = ?1 AND kind = ?4 AND key = ?5)) ORDER BY kind, place, key LIMIT ?6";
     let limit = filter.page_size() as i64 + 1;
     let asked = filter.kind.as_deref().map(|kind| stored.row.lifecycle.item_name(kind));
-    let values = params![filter.run_id, asked, filter.status, kind, key, limit];
-    let mut room = Room::of_a_page();
-    let found = row::items_within(tx, &stored, condition, values, &mut room)?;
-    Ok(filter.page(found.into_iter().map(|found| found.row).collect(), room.is_full))
-}
-
-/// Newest first.
-pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
-    let before = filter.before()?;
-    // Of one that names nothing there are no runs, and the second of two names is the first if there is one alone.
-    let named = filter.lifecycles();
-    let lifecycle = named.as_ref().map(|names| names.first().map_or("", |name| name));
-    let or_lifecycle = named.as_ref().map(|names| names.last().map_or("", |name| name));
-    let stale_at = (filter.needs == Some(Needs::Worker)).then(|| tx.now.ms());
-    let people = match filter.needs {
-        Some(Needs::Person) => Some(states_of_people(tx)?),
-        _ => None,
+    // Those that wait for nothing stand in the index in the order of the list.
+    let condition = if filter.is_in_order(&stored.row.lifecycle) {
+        let after = "coalesce((SELECT place FROM items WHERE run_id = ?1 AND kind = ?4 AND key = ?5), -1)";
+        let first = format!(
+            "run_id = ?1 AND kind = ?2 AND status = ?3 AND not_before IS NULL AND (?7 IS NULL OR error_code = ?7) AND place > {after}"
+        );
+        let first = of_each_role("items", &first, IN_ORDER, "?6");
+        format!("WHERE run_id = ?1 AND kind = ?2 AND key IN ({first}) ORDER BY place LIMIT ?6")
+    } else {
+        // Said only where there is one: the index then begins there.
+        let after = match kind {
+            Some(_) => {
+                "AND (kind, place, key) > (SELECT kind, place, key FROM items WHERE run_id = ?1 AND kind = ?4 AND key = ?5)"
+            }
+            None => "",
+        };
+        format!(
+            "INDEXED BY items_place WHERE run_id = ?1 AND (?2 IS NULL OR kind = ?2) AND (?3 IS NULL OR status = ?3) \
+             AND (?7 IS NULL OR error_code = ?7) {after} \
+             ORDER BY kind, place, key LIMIT ?6"
+        )
     };
-    let (found, is_cut) = row::select_page(
-        tx,
-        filter.include,
-        "run_now n CROSS JOIN run_born b ON b.rid = n.rid CROSS JOIN state_codes s ON s.code = n.state \
-         WHERE n.rid < ?1 AND b.tenant = ?2 AND (?3 IS NULL OR s.lifecycle IN (?3, ?9)) AND (?4 IS NULL OR s.state = ?4) \
-         AND (?5 IS NULL OR n.queue = ?5) AND (?10 IS NULL OR n.state & 7 = 2 AND n.due_at < iif(n.claimed_by IS NULL, ?12, ?10)) \
-         AND (?11 IS NULL OR n.state IN (SELECT value FROM json_each(?11))) AND (?8 IS NULL OR n.queue <> ?8) AND (?6 IS NULL OR instr(b.run_id, ?6) OR instr(coalesce(b.correlation_id, ''), ?6) \
-         OR instr(coalesce(n.metadata, b.metadata, '{}'), ?6)) ORDER BY n.rid DESC LIMIT ?7",
-        params![
-            before,
-            filter.tenant,
-            lifecycle,
-            filter.status,
-            filter.queue,
-            filter.text,
-            filter.page_size() as i64 + 1,
-            filter.hidden(),
-            or_lifecycle,
-            stale_at,
-            people,
-            (tx.now - VACANT_FOR_LOST).ms()
-        ],
-    )?;
-    Ok(filter.page(found, is_cut))
-}
-
-/// The codes of states in which a run waits for people, as a text of JSON.
-fn states_of_people(tx: &Tx<'_>) -> Result<String> {
-    let codes = tx.list("SELECT code FROM state_codes", [], |row| row.get::<_, i64>(0))?;
-    let mut waiting = Vec::new();
-    for code in codes {
-        if let Some((lifecycle, state)) = tx.named(code)?.of
-            && waits_for_people(&lifecycle, state)
-        {
-            waiting.push(code);
-        }
-    }
-    Ok(serde_json::json!(waiting).to_string())
+    let values = params![filter.run_id, asked, filter.status, kind, key, limit, filter.code];
+    let mut room = Room::of_a_page();
+    let found = row::items_within(tx, &stored, &condition, values, &mut room)?;
+    Ok(filter.page(found.into_iter().map(|found| found.row).collect(), room.is_full))
 }
 
 /// As `run_now` has them; [`short`] tells why.

@@ -23,7 +23,7 @@ fn findings(path: &Path) -> fault::Result<Vec<Finding>> {
     }
     let conn = open::reader(path)?;
     let size = std::fs::metadata(path).map(|metadata| metadata.len()).unwrap_or_default();
-    found.push(Finding::ok("file", format!("{}, {} MiB", path.display(), size >> 20)));
+    found.push(Finding::ok("file", format!("{}, {}", path.display(), mebibytes(size))));
     let pragma = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
     found.push(match (pragma("application_id")?, pragma("user_version")?) {
         (open::APPLICATION_ID, version) if version <= open::VERSION => {
@@ -50,11 +50,7 @@ fn findings(path: &Path) -> fault::Result<Vec<Finding>> {
         .map(|metadata| metadata.len())
         .unwrap_or_default();
     if log > LARGE_LOG {
-        found.push(Finding::warning(
-            "log",
-            format!("{} MiB", log >> 20),
-            "a reader has been open for long: end it",
-        ));
+        found.push(Finding::warning("log", mebibytes(log), "a reader has been open for long: end it"));
     }
     let check: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     found.push(if check == "ok" {
@@ -63,4 +59,9 @@ fn findings(path: &Path) -> fault::Result<Vec<Finding>> {
         Finding::error("integrity", check, "restore a copy, or try sqlite3's .recover")
     });
     Ok(found)
+}
+
+/// With one decimal: most files are small.
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }

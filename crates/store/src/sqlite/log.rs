@@ -148,7 +148,12 @@ fn born_until(tx: &Tx<'_>, position: u64) -> Result<i64> {
 
 /// All events of a run, as they were written.
 pub fn of(tx: &Tx<'_>, stored: &Stored) -> Result<Vec<Written>> {
-    let found = of_run(tx, stored, 0, usize::MAX, &mut Room::unbounded())?;
+    page(tx, stored, 0, usize::MAX)
+}
+
+/// So many of them after this one, and of the first ones a few more.
+pub fn page(tx: &Tx<'_>, stored: &Stored, after_seq: u64, limit: usize) -> Result<Vec<Written>> {
+    let found = of_run(tx, stored, after_seq, limit, &mut Room::unbounded())?;
     Ok(found.into_iter().map(|event| event.written).collect())
 }
 
@@ -180,7 +185,8 @@ fn of_run(tx: &Tx<'_>, stored: &Stored, after_seq: u64, limit: usize, room: &mut
         found.extend(back.into_iter().rev());
     }
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let condition = "WHERE e.rid = ?1 AND e.seq > 8 AND e.seq > ?2 ORDER BY e.seq LIMIT ?3";
+    // Of two bounds SQLite begins at the one that it meets first; the other is what the index is of.
+    let condition = "WHERE e.rid = ?1 AND e.seq > ?2 AND e.seq > 8 ORDER BY e.seq LIMIT ?3";
     let after = i64::try_from(after_seq).unwrap_or(i64::MAX);
     found.extend(later(tx, condition, params![rid, after, limit], room)?);
     found.retain(|event| event.written.seq > after_seq);

@@ -2,10 +2,12 @@
 
 mod admin;
 pub mod backup;
+mod dead_letters;
 mod doctor;
 mod layout;
 mod lifecycle_codes;
 mod link;
+mod list;
 mod log;
 mod primitives;
 mod prune;
@@ -25,18 +27,27 @@ use futures_util::future::join_all;
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
 pub use doctor::doctor;
+pub use link::costs::{count_steps, steps};
 
 use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
 use crate::seam::access::{AuditRow, TokenChange, TokenRow, Who};
+use crate::seam::agents::{AgentChange, AgentRow, AgentWrite};
+use crate::seam::alerts::{AlertRow, SilenceAlert};
+use crate::seam::destinations::{Admit, Admitted, Answered, DestinationRow};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::messages::{Message, Received};
 use crate::seam::playbooks::{OfferedPlaybook, PlaybookFilter, PlaybookRow};
-use crate::seam::projection::Projected;
+use crate::seam::projection::{LeftRun, Projected};
 use crate::seam::retention::Retention;
 use crate::seam::run::{EventRow, ItemRow, RunRow};
+use crate::seam::sample::Sample;
 use crate::seam::schedule_reads::{ExecutionFilter, ExecutionPage, ScheduleFilter, ScheduleSummary};
 use crate::seam::schedules::*;
-use crate::seam::stats::{Holder, PoolStatus, Stats};
+use crate::seam::stats::{Holder, PoolStatus, Stats, TargetFigures};
+use crate::seam::targets::{
+    AddTargets, DeadLetterClass, DeadLetterFilter, DiscardTargets, Preview, RollBackTargets, WorkTargets,
+    Worked,
+};
 use crate::seam::verbs::*;
 use crate::seam::workers::{WorkerBeat, WorkerRow, with_holders};
 use crate::seam::{Housekeeping, Store};
@@ -109,27 +120,43 @@ impl Store for SqliteStore {
             configure(setting: Setting, who: Who) -> ();
             change_schedule(change: ScheduleChange, who: Who) -> ScheduleChanged;
             change_token(change: TokenChange, who: Who) -> TokenRow;
+            change_agent(change: AgentChange, who: Who) -> AgentRow;
+            silence_alert(silence: SilenceAlert, who: Who) -> AlertRow;
             add_lifecycle(text: String, who: Who) -> Arc<Lifecycle>;
             beat(worker: WorkerBeat) -> ();
             remove_worker(name: String, tenant: Option<String>) -> ();
             offer_playbooks(playbooks: Vec<OfferedPlaybook>) -> ();
+            add_targets(write: AddTargets) -> Preview;
+            work_targets(write: WorkTargets) -> Worked;
+            discard_targets(write: DiscardTargets) -> u64;
+            admit(ask: Admit) -> Admitted;
+            answered(report: Answered) -> DestinationRow;
+            pace_destination(tenant: String, name: String, burst: bool) -> DestinationRow;
         }
         read engine {
+            destinations(tenant: Option<String>) -> Vec<DestinationRow>;
+            alerts(tenant: Option<String>) -> Vec<AlertRow>;
             schedules(filter: ScheduleFilter) -> Vec<ScheduleSummary>;
             scopes(schedule: String) -> Vec<ScopeRow>;
             executions(filter: ExecutionFilter) -> ExecutionPage;
             tokens(id: Option<String>) -> Vec<TokenRow>;
+            agents(tenant: Option<String>) -> Vec<AgentRow>;
             explain(runs: Vec<RunRow>) -> Vec<RunRow>;
             playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
         }
     }
     verbs! {
+        read tx list {
+            runs(filter: Filter) -> Page;
+        }
         read tx admin {
             run(tenant: String, id: String) -> RunRow;
-            runs(filter: Filter) -> Page;
             items(run_id: String, kind: Option<String>) -> Vec<ItemRow>;
             item_page(filter: ItemFilter) -> ItemPage;
             queues(tenant: Option<String>) -> Vec<QueueRow>;
+        }
+        read tx dead_letters {
+            dead_letters(filter: DeadLetterFilter) -> Vec<DeadLetterClass>;
         }
         read tx stats {
             holders(tenant: Option<String>) -> Vec<Holder>;
@@ -182,6 +209,10 @@ impl Store for SqliteStore {
         then!(self, |tx| engine::require_cleanup(tx, &write), own)
     }
 
+    fn roll_back_targets(&self, write: RollBackTargets) -> Reply<'_, RunRow> {
+        then!(self, |tx| engine::roll_back_targets(tx, &write), own)
+    }
+
     fn put_items(&self, write: ItemsWrite) -> Reply<'_, Vec<ItemRow>> {
         let unanswered = || Err(StoreError::Unavailable("the write was not answered".into()));
         let answers = self.session.write(move |tx| ready(engine::put_items(&mut tx.engine(), &[write])));
@@ -197,6 +228,17 @@ impl Store for SqliteStore {
             Ok(row)
         };
         then!(self, |tx| work(tx), own)
+    }
+
+    fn command_claimed(&self, command: CommandWrite, take: Take) -> Reply<'_, CommandedClaim> {
+        let work = async move |tx: &mut Primitives<'_, '_>| {
+            let (commanded, cancels) = engine::command_claimed(tx, &command, &take).await?;
+            if cancels {
+                engine::cancel_children(tx).await?;
+            }
+            Ok(commanded)
+        };
+        then!(self, |tx| work(tx), engine::own_command)
     }
 
     fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
@@ -239,8 +281,13 @@ impl Housekeeping for SqliteStore {
         write engine {
             receive(message: Message) -> Received;
             put_cursor(name: String, position: u64) -> ();
+            leave_behind(name: String, run_id: String, position: u64) -> ();
+            catch_up_with(name: String, run_id: String, position: u64) -> ();
             acknowledge(tenant: String, run_id: String, by: String) -> ();
+            put_agents(tenant: String, agents: Vec<AgentWrite>, limit: Option<u32>) -> ();
+            agent_ended(run_id: String) -> ();
             token_used(id: String) -> ();
+            put_alert(row: AlertRow) -> bool;
             put_retention(rules: Vec<Retention>) -> ();
             scheduler_seen(sign: SchedulerSign) -> ();
             put_schedule(write: ScheduleWrite) -> ScheduleChanged;
@@ -251,10 +298,18 @@ impl Housekeeping for SqliteStore {
         }
         read engine {
             cursor(name: String) -> Option<u64>;
+            left_behind(name: String) -> Vec<LeftRun>;
             retention(lifecycle: Option<String>) -> Vec<Retention>;
         }
     }
     verbs! {
+        // It may read many rows.
+        read_apart tx list {
+            sample(filter: Filter, look_at: usize) -> Sample;
+        }
+        read_apart tx stats {
+            target_figures(tenant: Option<String>) -> Vec<TargetFigures>;
+        }
         read tx log {
             projected(after: u64, limit: usize) -> Projected;
         }

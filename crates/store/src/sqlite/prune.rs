@@ -75,6 +75,7 @@ fn remove(tx: &Tx<'_>, stored: &Stored) -> Result<u64> {
         run("DELETE FROM run_events WHERE position = ?1", &position)?;
     }
     run("DELETE FROM items WHERE run_id = ?1", &stored.row.id())?;
+    run("DELETE FROM approvals WHERE run_id = ?1", &stored.row.id())?;
     run("DELETE FROM run_born WHERE rid = ?1", &stored.rid)?;
     tx.prepare(
         "INSERT INTO pruned VALUES (?1, ?2, 1, ?3) ON CONFLICT (day, lifecycle) \

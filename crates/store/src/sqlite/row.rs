@@ -15,7 +15,7 @@ use crate::sqlite::link::fault::{Fault, Result};
 use crate::sqlite::link::session::Tx;
 
 /// Where the columns of [`LAYOUT`] begin in a row.
-const FIRST: usize = 4;
+const FIRST: usize = 5;
 
 static SELECT: LazyLock<String> = LazyLock::new(|| selecting(Parts::ALL));
 
@@ -27,7 +27,7 @@ fn selecting(parts: Parts) -> String {
         (Table::Born, false) => format!(", b.{}", place.name),
         (Table::Now, false) => format!(", n.{}", place.name),
     });
-    format!("SELECT n.rid, n.state, n.last, n.items{} FROM", columns.collect::<String>())
+    format!("SELECT n.rid, n.state, n.last, n.items, n.tally{} FROM", columns.collect::<String>())
 }
 
 static BY_ID: LazyLock<String> = LazyLock::new(|| {
@@ -143,13 +143,15 @@ fn read(tx: &Tx<'_>, row: &Row<'_>) -> Result<Option<Stored>> {
         }
         place.read(&mut found, value, is_held)?;
     }
-    if row.get::<_, i64>(3)? > 0 {
-        count_items(tx, &mut found)?;
+    match row.get_ref(4)?.as_str_or_null().ok().flatten() {
+        Some(tally) => found.take_tally(tally).map_err(|(column, value)| damaged(column, &value))?,
+        None if row.get::<_, i64>(3)? > 0 => count_items(tx, &mut found)?,
+        None => {}
     }
     Ok(Some(Stored { rid: row.get(0)?, row: Arc::new(found), last: row.get(2)?, bytes, recalled: false }))
 }
 
-/// Counted when they are needed: a number kept beside the items could be wrong.
+/// Few are counted when they are needed; of many the row has the counts, as its last event left them.
 fn count_items(tx: &Tx<'_>, row: &mut RunRow) -> Result<()> {
     let sql = "SELECT kind, status, count(*), sum(stays) FROM items WHERE run_id = ?1 GROUP BY kind, status";
     let mut statement = tx.prepare(sql)?;

@@ -1,14 +1,23 @@
 //! Figures.
 
+use std::collections::HashMap;
+
 use rusqlite::{Row, params};
+use serde_json::json;
+use waypost_kernel::lifecycle::CANCELLED;
 use waypost_kernel::{Span, Time};
 
 use crate::engine::turns::{named, short};
-use crate::seam::stats::{DAY, Ended, Holder, LOOKED_AT, Stats, WEEK};
+use crate::seam::run::RunRow;
+use crate::seam::stats::{
+    DAY, Ended, Holder, LATELY, LOOKED_AT, MOST_BULK_RUNS, Stats, TargetFigures, WEEK, counts_targets,
+};
+use crate::seam::targets::retried_states;
 use crate::seam::verbs::HOUSEKEEPING;
 use crate::sqlite::layout::AnyText;
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
+use crate::sqlite::row;
 
 pub fn stats(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Stats> {
     let sql = "SELECT n.state, count(*) FILTER (WHERE n.finished_at > ?1), count(*), count(n.started_at), \
@@ -52,7 +61,7 @@ fn for_people(tx: &Tx<'_>, tenant: &Option<String>, stats: &mut Stats) -> Result
 
 pub fn holders(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<Holder>> {
     let sql = "SELECT claimed_by, tenant, count(*), min(due_at) FROM run_now INDEXED BY run_held \
-      WHERE state & 7 = 2 AND claimed_by IS NOT NULL AND (?1 IS NULL OR tenant = ?1) GROUP BY claimed_by, tenant";
+      WHERE state & 7 = 2 AND claimed_by IS NOT NULL AND (?1 IS NULL OR tenant = ?1) AND queue <> ?2 GROUP BY claimed_by, tenant";
     let mut statement = tx.prepare(sql)?;
     let read = |row: &Row<'_>| {
         Ok(Holder {
@@ -62,8 +71,40 @@ pub fn holders(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<Holder>> {
             stale_after: Time::from_ms(row.get(3)?),
         })
     };
-    let rows = statement.query_map(params![tenant.as_deref().map(short)], read)?;
+    let rows = statement.query_map(params![tenant.as_deref().map(short), HOUSEKEEPING], read)?;
     let mut holders = rows.collect::<rusqlite::Result<Vec<Holder>>>()?;
     holders.sort_by(|one, other| (&one.worker, &one.tenant).cmp(&(&other.worker, &other.tenant)));
     Ok(holders)
+}
+
+/// A run's counts are kept with it, or counted if it has few targets.
+pub fn target_figures(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<TargetFigures>> {
+    let mut codes = Vec::new();
+    for code in tx.list("SELECT code FROM state_codes", [], |row| row.get::<_, i64>(0))? {
+        if tx.named(code)?.of.is_some_and(|(lifecycle, state)| counts_targets(&lifecycle, state)) {
+            codes.push(code);
+        }
+    }
+    let sql = "SELECT n.rid FROM (SELECT rid, state, started_at, finished_at FROM run_now ORDER BY rid DESC LIMIT ?1) n JOIN run_born b ON b.rid = n.rid \
+          WHERE n.state IN (SELECT value FROM json_each(?2)) AND (?3 IS NULL OR b.tenant = ?3) AND n.started_at IS NOT NULL \
+          AND (n.finished_at IS NULL OR n.finished_at > ?4) ORDER BY n.rid DESC LIMIT ?5";
+    let (codes, since) = (json!(codes).to_string(), (tx.now - LATELY).ms());
+    let values = params![LOOKED_AT as i64, codes, tenant, since, MOST_BULK_RUNS as i64];
+    let mut runs = Vec::new();
+    for rid in tx.list(sql, values, |row| row.get::<_, i64>(0))? {
+        runs.extend(row::by_rid(tx, rid)?);
+    }
+    let runs: Vec<&RunRow> = runs.iter().map(|stored| &*stored.row).collect();
+    let kinds = json!(retried_states(&tx.catalog()).0).to_string();
+    let ids = json!(runs.iter().map(|run| run.id()).collect::<Vec<_>>()).to_string();
+    let counted = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let sql = "SELECT i.run_id, count(*) FROM items i WHERE i.kind IN (SELECT value FROM json_each(?1)) AND i.error_code = ?2 AND i.error_code IS NOT NULL \
+          AND i.finished_at IS NOT NULL AND i.run_id IN (SELECT value FROM json_each(?3)) GROUP BY i.run_id";
+    let cancelled: HashMap<String, u64> =
+        tx.list(sql, params![kinds, CANCELLED, ids], counted)?.into_iter().collect();
+    let sql = "SELECT b.tenant, count(*) FROM items i CROSS JOIN run_born b ON b.run_id = i.run_id WHERE i.kind IN (SELECT value FROM json_each(?1)) \
+          AND i.error_code IS NOT NULL AND i.error_code <> ?3 AND i.finished_at IS NOT NULL AND i.discarded = 0 AND (?2 IS NULL OR b.tenant = ?2) \
+          GROUP BY b.tenant";
+    let letters = tx.list(sql, params![kinds, tenant, CANCELLED], counted)?;
+    Ok(TargetFigures::of(&runs, &cancelled, letters))
 }

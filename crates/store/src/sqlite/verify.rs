@@ -12,6 +12,9 @@ use crate::sqlite::primitives::ready;
 use crate::sqlite::row::{self, BOTH};
 
 const PAGE: usize = 500;
+/// Of one run's log and of its items, at once: an event may have moved hundreds of items.
+const EVENTS: usize = 32;
+const ITEMS: usize = 1_000;
 
 pub fn verify(tx: &Tx<'_>, progress: &dyn Fn(u64, u64)) -> Result<Verified> {
     let total: u64 = tx.conn.query_row("SELECT count(*) FROM run_born", [], |row| row.get(0))?;
@@ -75,12 +78,32 @@ const BESIDE: &[&str] = &[
 fn one(tx: &Tx<'_>, stored: &Stored, verified: &mut Verified) -> Result<()> {
     let row = &stored.row;
     let mut replay = Replay::new(&row.lifecycle, row.id());
-    for written in log::of(tx, stored)? {
-        verified.events += 1;
-        replay.add(&written);
+    let mut after_seq = 0;
+    loop {
+        let page = log::page(tx, stored, after_seq, EVENTS)?;
+        for written in &page {
+            verified.events += 1;
+            after_seq = after_seq.max(written.seq);
+            replay.add(written);
+        }
+        if page.len() < EVENTS {
+            break;
+        }
     }
-    let items = row::items(tx, stored, "WHERE run_id = ?1 ORDER BY kind, key", params![row.id()])?;
-    let items: Vec<_> = items.into_iter().map(|found| found.item).collect();
-    verified.differences.extend(replay.differences(row, &items));
+    let (mut kind, mut key) = (String::new(), String::new());
+    loop {
+        let condition = "WHERE run_id = ?1 AND (kind, key) > (?2, ?3) ORDER BY kind, key LIMIT ?4";
+        let page = row::items(tx, stored, condition, params![row.id(), kind, key, ITEMS as i64])?;
+        if let Some(last) = page.last() {
+            (kind, key) = (last.row.kind.clone(), last.row.key.clone());
+        }
+        let count = page.len();
+        let items: Vec<_> = page.into_iter().map(|found| found.item).collect();
+        replay.compare(&items);
+        if count < ITEMS {
+            break;
+        }
+    }
+    verified.differences.extend(replay.differences(row));
     Ok(())
 }

@@ -8,9 +8,14 @@ impl WaitTx for Primitives<'_, '_> {
       WHERE n.state & 7 = 2 AND n.claimed_by IS NOT NULL AND n.queue = ANY ($1) ORDER BY n.rid LIMIT 10000";
     const HELD_WITH_KEYS: &'static str = "SELECT b.tenant, n.concurrency_key, b.run_id FROM run_now n INDEXED BY run_keyed CROSS JOIN run_born b ON b.rid = n.rid \
       WHERE n.state & 7 = 2 AND n.blocked IN (0, 1) AND n.concurrency_key = ANY ($1) AND n.finished_at IS NULL ORDER BY n.rid LIMIT 10000";
+    const WORKED_WITH_KEYS: &'static str = "SELECT b.tenant, n.concurrency_key, b.run_id FROM run_now n INDEXED BY run_keyed CROSS JOIN run_born b ON b.rid = n.rid \
+      WHERE n.state & 7 = 2 AND n.blocked IN (0, 1) AND n.concurrency_key = ANY ($1) AND n.finished_at IS NULL AND n.claimed_by IS NOT NULL \
+      ORDER BY n.rid LIMIT 10000";
     const HELD_BY: &'static str = "SELECT claimed_by, count(*) FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND claimed_by IS NOT NULL GROUP BY claimed_by";
     const BRINGING: &'static str =
         "SELECT b.run_id FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id WHERE b.carried IS NOT NULL";
+    const DETAILS: &'static str = "SELECT b.run_id, coalesce(n.details, b.details, '{}') FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id \
+        CROSS JOIN run_now n ON n.rid = b.rid";
     const BEFORE: &'static str = "SELECT b.run_id, \
         (SELECT count(*) FROM (SELECT 1 FROM run_now o INDEXED BY run_ready WHERE n.state & 7 = 1 AND o.state & 7 = 1 AND o.blocked = 0 AND o.queue = n.queue \
            AND o.priority > n.priority AND o.tenant = n.tenant AND o.due_at <= $2 LIMIT $3)) \
@@ -19,6 +24,10 @@ impl WaitTx for Primitives<'_, '_> {
         + (SELECT count(*) FROM (SELECT 1 FROM run_now o INDEXED BY run_held WHERE o.state & 7 = 2 AND o.claimed_by IS NULL \
            AND o.due_at BETWEEN $2 - 86400000 AND $2 AND o.queue = n.queue AND o.tenant = n.tenant \
            AND (n.state & 7 = 1 OR (o.due_at, o.rid) < (n.due_at, n.rid)) LIMIT $3)) \
+      FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id CROSS JOIN run_now n ON n.rid = b.rid";
+    const BEFORE_WITH_KEY: &'static str = "SELECT b.run_id, (SELECT count(*) FROM (SELECT 1 FROM run_now o INDEXED BY run_keyed \
+        WHERE n.state & 7 = 1 AND o.state & 7 = 1 AND o.blocked IN (0, 1) AND o.concurrency_key = n.concurrency_key AND o.tenant = n.tenant \
+          AND o.finished_at IS NULL AND o.due_at <= $2 AND (o.priority > n.priority OR o.priority = n.priority AND (o.due_at, o.rid) < (n.due_at, n.rid)) LIMIT $3)) \
       FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id CROSS JOIN run_now n ON n.rid = b.rid";
     const MOVED: &'static str = "WITH RECURSIVE back(run_id, born, position) AS ( \
         SELECT b.run_id, b.at, n.last FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id CROSS JOIN run_now n ON n.rid = b.rid \

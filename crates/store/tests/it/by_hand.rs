@@ -10,7 +10,8 @@ use waypost_kernel::lifecycle::{Kind, Lifecycle, Phase, State, StateId};
 use waypost_kernel::render::sql::moves;
 use waypost_kernel::{Catalog, Guard, Outcome, Span};
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{Claim, FinishWrite, Housekeeping, NewItem, NewRun, Store};
+use waypost_store::{Claim, FinishWrite, Housekeeping, NewItem, NewRun, Pause, Store};
+use waypost_testkit::Shorthand;
 
 use crate::conformance::follow::work;
 use crate::conformance::kit::{claim_plan, held_run, items, move_items};
@@ -87,7 +88,7 @@ impl File {
             Phase::Held => {
                 ", lease_token = '0123456789abcdef0123456789abcdef', stale_after = '2099-01-01T00:00:00.000Z'"
             }
-            Phase::Settled => ", finished_at = datetime('now')",
+            Phase::Settled => ", reason = 'a look', finished_at = datetime('now')",
             Phase::Parked => ", reason = 'a look'",
             Phase::Ready => ", resolved = 1",
             Phase::Draft => "",
@@ -335,5 +336,98 @@ async fn items_follow_a_hand_all_at_once() {
     let gate = claimed.run.lifecycle.state_named("gate").unwrap();
     file.set(&claimed.run.lifecycle, claimed.run.id(), gate).unwrap();
     assert_eq!(items(&file.store, claimed.run.id()).await, ["a=doing", "b=waiting", "c=doing"]);
+    assert_eq!(file.differences().await, Vec::<String>::new());
+}
+
+const BEGIN: &str = "UPDATE runs SET status = 'claimed', claimed_by = 'sql', lease_token = '0123456789abcdef0123456789abcdef', \
+                     stale_after = '2099-01-01T00:00:00.000Z' WHERE run_id = '{id}'";
+
+/// Whoever begins a run by hand keeps to what claims keep to.
+// proves D7, X5, X9
+#[tokio::test]
+async fn a_begin_by_hand_waits_for_its_time_its_queue_and_its_key() {
+    let file = open();
+    let store = &file.store;
+    let begin = |id: &str| sqlite3(&file.path, &BEGIN.replace("{id}", id));
+    let refused = |id: &str, words: &str| {
+        let said = begin(id).expect_err(words);
+        assert!(said.contains(words), "{said}");
+    };
+    let put = async |new: NewRun| {
+        let new = NewRun { queue: "q".into(), lifecycle: "deploy".into(), ..new };
+        store.enqueue(vec![new]).await.unwrap().remove(0).unwrap().run.id().to_owned()
+    };
+    let later = store.now().await.unwrap() + Span::from_seconds(600);
+    let deferred = put(NewRun { schedule_at: Some(later), ..NewRun::default() }).await;
+    refused(&deferred, "NOT_DUE: it is not to be begun before its available_at");
+    let short = put(NewRun { ttl: Some(Span::from_seconds(60)), ..NewRun::default() }).await;
+    store.advance_clock(Span::from_seconds(61)).await.unwrap();
+    refused(&short, "NOT_DUE: it was to be begun before its expires_at");
+
+    let first = put(NewRun { concurrency_key: Some("k".into()), ..NewRun::default() }).await;
+    let second = put(NewRun { concurrency_key: Some("k".into()), ..NewRun::default() }).await;
+    let pause = Pause { by: "ann".into(), reason: "a release".into(), at: None };
+    store.pause_queue("q".into(), Some(pause)).await.unwrap();
+    refused(&first, "PAUSED: its queue is paused");
+    store.pause_queue("q".into(), None).await.unwrap();
+    begin(&first).unwrap();
+    refused(&second, "NO_SLOT: its concurrency key is at its limit");
+    store.limit_queue("q", Some(1)).await.unwrap();
+    let third = put(NewRun::default()).await;
+    refused(&third, "NO_SLOT: its queue is at its limit");
+    store.limit_queue("q", Some(2)).await.unwrap();
+    begin(&third).unwrap();
+    store.advance_clock(Span::from_seconds(600)).await.unwrap();
+    store.limit_queue("q", None).await.unwrap();
+    begin(&deferred).unwrap();
+    assert_eq!(file.differences().await, Vec::<String>::new());
+}
+
+/// Past the guards, `verify` finds it.
+// proves X2
+#[tokio::test]
+async fn a_run_that_was_begun_before_its_time_is_found() {
+    let file = open();
+    let later = file.store.now().await.unwrap() + Span::from_seconds(600);
+    let new = NewRun { lifecycle: "deploy".into(), schedule_at: Some(later), ..NewRun::default() };
+    let run = file.store.enqueue(vec![new]).await.unwrap().remove(0).unwrap().run;
+    let unguarded = "SELECT group_concat('DROP TRIGGER ' || name, ';') FROM sqlite_master WHERE name = 'hand_edits_judge'";
+    let drop = sqlite3(&file.path, unguarded).unwrap();
+    sqlite3(&file.path, &drop).unwrap();
+    sqlite3(&file.path, &BEGIN.replace("{id}", run.id())).unwrap();
+    let found = file.differences().await;
+    assert!(found.iter().any(|line| line.contains("and it was not due before")), "{found:?}");
+}
+
+#[tokio::test]
+async fn the_audit_log_is_not_replaced_and_no_text_has_a_nul() {
+    let file = open();
+    let deploy = Catalog::shipped().unwrap().latest("deploy").unwrap().clone();
+    let run_id = file.start(&deploy).await;
+    let cancel = waypost_store::CommandWrite {
+        tenant: "default".into(),
+        run_id: file.start(&deploy).await,
+        name: "cancel".into(),
+        by: "ann".into(),
+        ..Default::default()
+    };
+    Store::command(&file.store, cancel).await.unwrap();
+    let replaced = sqlite3(
+        &file.path,
+        "INSERT OR REPLACE INTO audit SELECT number, at, tenant, 'nobody', action, subject, reason FROM audit",
+    );
+    assert!(replaced.unwrap_err().contains("APPEND_ONLY: audit cannot be changed"));
+    assert_eq!(sqlite3(&file.path, "SELECT who FROM audit").unwrap(), "ann");
+
+    let set = |column: &str, text: &str| {
+        sqlite3(&file.path, &format!("UPDATE runs SET {column} = '{text}' WHERE run_id = '{run_id}'"))
+    };
+    for column in ["metadata", "details"] {
+        for text in [r#"{"a":"\u0000"}"#, r#"{"\u0000":1}"#, r#"{"a":"\\\u0000"}"#] {
+            let said = set(column, text).expect_err(text);
+            assert!(said.contains("no text or name has a NUL"), "{said}");
+        }
+    }
+    set("metadata", r#"{"a":"\\u0000"}"#).unwrap();
     assert_eq!(file.differences().await, Vec::<String>::new());
 }

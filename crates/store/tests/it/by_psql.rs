@@ -274,3 +274,14 @@ async fn items_follow_a_hand_all_at_once() {
     assert_eq!(items(&base.store, claimed.run.id()).await, ["a=doing", "b=waiting", "c=doing"]);
     assert_eq!(base.differences().await, Vec::<String>::new());
 }
+
+/// A rule that is broken is named.
+#[tokio::test]
+async fn a_broken_shape_is_told_by_its_rule() {
+    let base = open().await;
+    held_run(&base.store, NewRun { lifecycle: "deploy".into(), ..NewRun::default() }).await;
+    let said = base.sql("UPDATE waypost.runs SET stale_after = NULL").await.unwrap_err();
+    assert!(said.contains("SHAPE: held, and only that, has lease_token and stale_after"), "{said}");
+    let said = base.sql("UPDATE waypost.runs SET finished_at = now()").await.unwrap_err();
+    assert!(said.contains("SHAPE: settled, and only that, has finished_at"), "{said}");
+}

@@ -16,6 +16,7 @@ mod op;
 mod pairs;
 mod pick;
 mod side;
+mod targets;
 mod worker;
 
 use std::sync::{Arc, OnceLock};
@@ -99,7 +100,7 @@ proptest! {
 /// One database for all cases; each begins with empty tables.
 const RESET: &str = "SET session_replication_role = replica; \
   TRUNCATE waypost.runs, waypost.ready, waypost.lanes, waypost.watch, waypost.holders, waypost.blocked, waypost.queues, waypost.key_limits, \
-    waypost.items, waypost.events, waypost.schedules, waypost.schedule_scopes, waypost.executions, waypost.pruned, waypost.meta, waypost.clock, waypost.workers; \
+    waypost.items, waypost.events, waypost.schedules, waypost.schedule_scopes, waypost.executions, waypost.pruned, waypost.meta, waypost.clock, waypost.workers, waypost.destinations; \
   ALTER SEQUENCE waypost.rids RESTART; ALTER SEQUENCE waypost.positions RESTART;";
 
 async fn reopen_postgres() -> Opened {

@@ -113,6 +113,7 @@ impl Dice {
             fence: self.roll(9),
             lease: held.then_some(lease),
             ended_by: None,
+            ended_with: None,
             last_command: "before".into(),
             intent: if held { self.maybe(|dice| dice.intent(lifecycle)) } else { None },
             requires_cleanup: held && self.flag(),

@@ -6,6 +6,7 @@ mod by_hand_beside;
 mod by_hand_decisions;
 mod by_hand_items;
 mod by_hand_log;
+mod by_hand_targets;
 mod by_psql;
 #[macro_use]
 mod conformance;
@@ -19,6 +20,7 @@ mod guards;
 mod invariants;
 mod ops;
 mod postgres;
+mod replay_keys;
 mod schedule_costs;
 mod tables;
 mod turns;

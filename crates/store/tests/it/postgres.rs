@@ -5,6 +5,7 @@ mod faults;
 mod keys;
 mod limits;
 mod pooler;
+mod target_reads;
 mod tls;
 mod waits;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// A lifecycle and, for each of its states, those that it may move to.
 pub type Table = (&'static str, &'static [(&'static str, &'static [&'static str])]);
 
-pub const RUNS: [Table; 6] = [
+pub const RUNS: [Table; 8] = [
     (
         "deploy",
         &[
@@ -61,6 +61,27 @@ pub const RUNS: [Table; 6] = [
             ("PARTIAL", &["APPLYING", "ROLLED_BACK"]),
             ("FAILED", &["APPLYING"]),
             ("ROLLED_BACK", &[]),
+        ],
+    ),
+    (
+        "proposal",
+        &[
+            ("pending", &["approved", "rejected", "expired"]),
+            ("approved", &["applying"]),
+            ("applying", &["applied", "failed"]),
+            ("applied", &[]),
+            ("failed", &["applying", "rejected"]),
+            ("rejected", &[]),
+            ("expired", &[]),
+        ],
+    ),
+    (
+        "inbox",
+        &[
+            ("pending", &["processed", "rejected", "expired"]),
+            ("processed", &[]),
+            ("rejected", &[]),
+            ("expired", &[]),
         ],
     ),
 ];

@@ -6,8 +6,8 @@ use waypost_kernel::lifecycle::{Actor, Phase, Transition};
 use waypost_kernel::render::toml::toml;
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 use waypost_store::{
-    CommandWrite, EVERY_TENANT, Filter, Page, Pause, Pruned, QueueRow, Reply, Result, Retention, RunRow,
-    Setting, StoreError, Verified, Who,
+    CommandWrite, CommandedClaim, EVERY_TENANT, Filter, Page, Pause, Pruned, QueueRow, Reply, Result,
+    Retention, RunRow, Setting, StoreError, Take, Verified, Who,
 };
 
 use super::MemoryStore;
@@ -17,11 +17,23 @@ use super::state::State;
 
 impl MemoryStore {
     pub(crate) fn command(&self, command: CommandWrite) -> Reply<'_, RunRow> {
+        self.verb(move |state| state.audited_command(command))
+    }
+
+    /// Two verbs in a row are one transaction here: nobody comes in between.
+    pub(crate) fn command_claimed(&self, command: CommandWrite, take: Take) -> Reply<'_, CommandedClaim> {
         self.verb(move |state| {
-            let row = state.command(&command)?;
-            let CommandWrite { tenant, by, reason, name, .. } = command;
-            state.audit(Who { tenant, by, reason }, &name, row.id());
-            Ok(row)
+            check_name("worker", &take.worker)?;
+            let run = state.audited_command(command)?;
+            let claimed = match state.own_lease(&run, &take.worker) {
+                Some(claimed) => Some(claimed),
+                None => match state.claim_run(run.id(), &take) {
+                    Err(StoreError::Refused(_)) => None,
+                    claimed => Some(claimed?),
+                },
+            };
+            let run = claimed.as_ref().map_or(run, |claimed| claimed.run.clone());
+            Ok(CommandedClaim { run, claimed })
         })
     }
 
@@ -131,6 +143,13 @@ impl MemoryStore {
 }
 
 impl State {
+    fn audited_command(&mut self, command: CommandWrite) -> Result<RunRow> {
+        let row = self.command_on_proposal(&command)?;
+        let CommandWrite { tenant, by, reason, name, .. } = command;
+        self.audit(Who { tenant, by, reason }, &name, row.id());
+        Ok(row)
+    }
+
     fn configure(&mut self, setting: &Setting, who: Who) -> Result<()> {
         let (action, field, name) = match setting {
             Setting::PauseQueue(queue) => ("queue.pause", "queue", queue.clone()),
@@ -150,6 +169,17 @@ impl State {
         }
         check_audit(&who, action, &name)?;
         let of = (who.tenant.clone(), name.clone());
+        let settings = self.queues.get(&of).cloned().unwrap_or_default();
+        let paused = settings.paused.as_ref().map(|known| (known.by.clone(), known.reason.clone()));
+        let (is_so, limit) = match setting {
+            Setting::PauseQueue(_) => (paused == Some((pause.by.clone(), pause.reason.clone())), None),
+            Setting::ResumeQueue(_) => (paused.is_none(), None),
+            Setting::QueueLimit(_, at_most) => (settings.at_most == *at_most, Some(*at_most)),
+            Setting::KeyLimit(_, at_most) => (self.key_limits.get(&of).copied() == *at_most, Some(*at_most)),
+        };
+        if is_so {
+            return Ok(());
+        }
         match setting {
             Setting::PauseQueue(_) => self.queues.entry(of).or_default().paused = Some(pause),
             Setting::ResumeQueue(_) => self.queues.entry(of).or_default().paused = None,
@@ -158,7 +188,7 @@ impl State {
             Setting::KeyLimit(_, None) => drop(self.key_limits.remove(&of)),
         }
         self.forget_defaults();
-        self.audit(who, action, &name);
+        self.audit(with_limit(who, limit), action, &name);
         Ok(())
     }
 
@@ -166,4 +196,14 @@ impl State {
     fn forget_defaults(&mut self) {
         self.queues.retain(|_, settings| settings.at_most.is_some() || settings.paused.is_some());
     }
+}
+
+/// The entry of a limit begins with it.
+fn with_limit(who: Who, limit: Option<Option<u32>>) -> Who {
+    let Some(limit) = limit else { return who };
+    let mut words = limit.map_or("no limit".to_owned(), |limit| format!("limit {limit}"));
+    if let Some(reason) = who.reason.as_ref().filter(|reason| !reason.is_empty()) {
+        words = format!("{words}: {reason}");
+    }
+    Who { reason: Some(waypost_kernel::text::clean_chars(&words, 1_024).text), ..who }
 }

@@ -33,7 +33,7 @@ impl MemoryStore {
             check_name("worker", &take.worker)?;
             let mut enqueued = state.enqueue_of_client(&run)?;
             let claimed = match enqueued.replayed {
-                true => None,
+                true => state.own_lease(&enqueued.run, &take.worker),
                 false => match state.claim_run(enqueued.run.id(), &take) {
                     Err(StoreError::Refused(_)) => None,
                     claimed => Some(claimed?),
@@ -65,6 +65,19 @@ impl MemoryStore {
 }
 
 impl State {
+    /// The lease of a worker that asks for its new run again.
+    pub(super) fn own_lease(&self, run: &RunRow, worker: &str) -> Option<Claimed> {
+        let lease = run.run.lease.clone().filter(|lease| lease.until >= self.now)?;
+        let is_own = lease.worker.is_some_and(|holder| *holder == *worker);
+        is_own.then(|| Claimed {
+            token: lease.token,
+            fence: run.run.fence,
+            expires_at: lease.until,
+            now: self.now,
+            run: run.clone(),
+        })
+    }
+
     fn claim(&mut self, claim: &Claim) -> Result<Vec<Claimed>> {
         check_name("worker", &claim.worker)?;
         check_key("idempotency_key", claim.idempotency_key.as_deref())?;
@@ -185,17 +198,17 @@ impl State {
         self.claimed(number)
     }
 
-    fn claim_run(&mut self, run_id: &str, take: &Take) -> Result<Claimed> {
+    pub(super) fn claim_run(&mut self, run_id: &str, take: &Take) -> Result<Claimed> {
         check_name("worker", &take.worker)?;
         let number = self.number_of(run_id)?;
         match self.wait_reason(number)? {
-            Some(reason) => Err(not_yet(self.row(number)?, reason)),
+            Some(reason) => Err(not_yet(self.row(number)?, "claim", reason)),
             None => self.take(number, take),
         }
     }
 
     /// Why a run may not be taken now, though its lifecycle may let it. One that somebody held last keeps its slots, so that
-    /// taking over from him looks at no limit; one that was given back keeps that of its key.
+    /// taking over from him looks at no limit; one that was given back waits only for those of its key that somebody has.
     fn wait_reason(&self, number: u64) -> Result<Option<&'static str>> {
         let row = self.row(number)?;
         let settings = self.queues.get(&(row.tenant.clone(), row.queue.clone()));
@@ -215,13 +228,18 @@ impl State {
         {
             return Ok(Some("its queue is at its limit"));
         }
-        if let Some(key) = row.concurrency_key.as_ref().filter(|_| !is_left) {
-            let limit = self.key_limits.get(&(row.tenant.clone(), key.clone())).copied().unwrap_or(KEY_LIMIT);
-            if held(&|other| other.concurrency_key.as_ref() == Some(key)) >= limit as usize {
-                return Ok(Some("its concurrency key is at its limit"));
-            }
-        }
-        Ok(None)
+        Ok(self.key_reason(row, is_left))
+    }
+
+    /// Why the key of a run that is to be begun, or taken up again where it was left, keeps it waiting.
+    fn key_reason(&self, row: &RunRow, is_left: bool) -> Option<&'static str> {
+        let key = row.concurrency_key.as_ref()?;
+        let limit = self.key_limits.get(&(row.tenant.clone(), key.clone())).copied().unwrap_or(KEY_LIMIT);
+        let limit = if is_left { limit.max(1) } else { limit };
+        let rows = self.runs.values().map(|entry| &entry.row).filter(|other| other.tenant == row.tenant);
+        let held = rows.filter(|it| it.phase() == Phase::Held && it.concurrency_key.as_ref() == Some(key));
+        let counted = held.filter(|other| !is_left || has_holder(other)).count();
+        (counted >= limit as usize).then_some("its concurrency key is at its limit")
     }
 
     fn take(&mut self, number: u64, take: &Take) -> Result<Claimed> {
@@ -293,12 +311,12 @@ fn memory_of(row: &RunRow) -> usize {
 }
 
 /// The lifecycle would let a worker take it, but a pause or a limit makes it wait.
-fn not_yet(row: &RunRow, reason: &str) -> StoreError {
+pub(super) fn not_yet(row: &RunRow, requested: &str, reason: &str) -> StoreError {
     let refusal = Refusal {
         code: Code::NotDue,
         message: reason.to_owned(),
         current: row.lifecycle.state(row.run.state).name.clone(),
-        requested: "claim".to_owned(),
+        requested: requested.to_owned(),
         allowed: waypost_kernel::allowed(&row.lifecycle, &row.run),
         guard: None,
         field: None,

@@ -60,6 +60,8 @@ impl State {
 
     /// A new run, its items and its first event. The number is the next one.
     pub fn insert(&mut self, new: &NewRun, lifecycle: Arc<Lifecycle>, birth: Birth) -> Result<u64> {
+        self.check_relative("parent_run_id", new, new.parent_run_id.as_deref())?;
+        self.check_relative("retry_of", new, new.retry_of.as_deref())?;
         check_details(&lifecycle, &new.details)?;
         let old = new.retry_of.as_ref().and_then(|id| self.number_of(id).ok());
         let old = old.and_then(|number| self.runs.get(&number));
@@ -87,12 +89,23 @@ impl State {
             items: Vec::new(),
             beside,
             events: Vec::new(),
+            ended_with: None,
         };
         self.last_number += 1;
         let number = self.last_number;
         self.runs.insert(number, entry);
         self.commit(number, change)?;
         Ok(number)
+    }
+
+    /// A run belongs to, and repeats, runs of its own tenant alone.
+    fn check_relative(&self, field: &str, new: &NewRun, id: Option<&str>) -> Result<()> {
+        let Some(id) = id else { return Ok(()) };
+        let found = self.number_of(id).and_then(|number| self.row(number));
+        match found {
+            Ok(row) if row.tenant == new.tenant => Ok(()),
+            _ => Err(StoreError::invalid(field, format!("there is no run {id:?} here"))),
+        }
     }
 
     fn free_id(&self, lifecycle: &Lifecycle) -> String {

@@ -62,7 +62,10 @@ impl State {
         let mut bytes = 0;
         let mut next = None;
         for row in all.into_iter().skip(begin).filter(|row| {
-            filter.kind.as_ref().is_none_or(|kind| is_called(row, kind)) && is(&filter.status, &row.status)
+            let code = row.failure.as_ref().map(|failure| &*failure.code);
+            filter.kind.as_ref().is_none_or(|kind| is_called(row, kind))
+                && is(&filter.status, &row.status)
+                && filter.code.as_deref().is_none_or(|asked| code == Some(asked))
         }) {
             bytes += row.object().to_string().len();
             if page.len() == filter.limit.clamp(1, MAX_PAGE) || !page.is_empty() && bytes > PAGE_BYTES {
@@ -161,6 +164,9 @@ impl Entry {
             attempts: item.attempts,
             max_retries: item.max_retries,
             try_no: item.try_no,
+            throttled: item.throttled,
+            waited_ms: item.waited_ms,
+            in_doubt: item.in_doubt,
             progress: item.progress,
             not_before: item.not_before,
             discarded: item.discarded,

@@ -5,6 +5,7 @@ use waypost_kernel::event::Change;
 use waypost_kernel::lifecycle::Actor;
 use waypost_kernel::request::{Ask, Finish, Note, Request, Wait};
 use waypost_kernel::run::Want;
+use waypost_kernel::text::MAX_PAYLOAD_BYTES;
 use waypost_kernel::{Code, Refusal, Span, Time};
 
 use waypost_store::{
@@ -13,7 +14,7 @@ use waypost_store::{
 };
 
 use super::rules::intake::{
-    check_key, cleaned_failure, cleaned_message, cleaned_name, cleaned_payload, cleaned_reason,
+    add_members, check_key, cleaned_failure, cleaned_message, cleaned_name, cleaned_payload, cleaned_reason,
 };
 use super::rules::item_writes::left_to_move;
 use super::state::{Entry, Patch, State};
@@ -88,7 +89,9 @@ impl State {
         if let Some(first) = self.entry(number)?.repeated(&write.repeat, &note, now) {
             return Ok(first);
         }
-        let lifecycle = self.row(number)?.lifecycle.clone();
+        let row = self.row(number)?;
+        check_room(row, &write.metadata)?;
+        let lifecycle = row.lifecycle.clone();
         self.commit_with(number, change, &Patch::cleaned(&lifecycle, &write.metadata, &write.details))?;
         let event_id = format!("evt-{}", self.last_position);
         Ok(Noted { event_id, seq: self.row(number)?.run.seq, repeated: false })
@@ -105,6 +108,7 @@ impl State {
             reason: reason.as_deref(),
             retry_in: write.retry_in,
             goes_on_at: write.goes_on_at.map(whole_ms),
+            brings: None,
         };
         let by = cleaned_name(&write.by);
         let row = self.row(number)?;
@@ -117,7 +121,7 @@ impl State {
         let lifecycle = row.lifecycle.clone();
         let patch = Patch::cleaned(&lifecycle, &write.metadata, &write.details);
         if change.events.is_empty() && wanted.is_empty() {
-            refuse_another_end(row, &write.status, &patch.metadata)?;
+            refuse_another_end(self.entry(number)?, write)?;
         } else {
             if !wanted.is_empty() {
                 self.commit_items(number, &wanted, moves)?;
@@ -125,6 +129,7 @@ impl State {
             if !change.events.is_empty() {
                 self.commit_with(number, change, &patch)?;
             }
+            self.runs.entry(number).and_modify(|entry| entry.ended_with = Some(write.clone()));
         }
         Ok(self.row(number)?.clone())
     }
@@ -192,20 +197,48 @@ fn lost(row: &RunRow, requested: &str) -> StoreError {
     refusal.into()
 }
 
-/// A run that has ended keeps its metadata: whoever brings others asks for another end.
-fn refuse_another_end(row: &RunRow, status: &str, metadata: &Map<String, Value>) -> Result<()> {
-    let is_there = metadata.iter().all(|(name, value)| row.metadata.get(name) == Some(value));
-    if is_there || row.metadata.contains_key("cut") {
+/// A run that has ended keeps what it ended with: whoever brings something else asks for another end.
+fn refuse_another_end(entry: &Entry, again: &FinishWrite) -> Result<()> {
+    let first = entry.ended_with.clone().unwrap_or_default();
+    let fails = again.failure.is_some() || again.reason.is_some();
+    let mut other = Vec::new();
+    if fails && (&first.failure, &first.reason) != (&again.failure, &again.reason) {
+        other.push("error");
+    }
+    if !again.metadata.is_empty() && first.metadata != again.metadata {
+        other.push("metadata");
+    }
+    if !again.details.is_empty() && first.details != again.details {
+        other.push("details");
+    }
+    if !again.items.is_empty() && first.items != again.items {
+        other.push("items");
+    }
+    if other.is_empty() {
         return Ok(());
     }
+    let row = &entry.row;
     Err(Refusal {
         code: Code::InvalidTransition,
-        message: format!("the run ended as {} already, with other metadata", row.status()),
+        message: format!("the run ended as {} already, with other {}", row.status(), other.join(", ")),
         current: row.status().into(),
-        requested: status.to_owned(),
+        requested: again.status.clone(),
         allowed: waypost_kernel::allowed(&row.lifecycle, &row.run),
         guard: None,
         field: None,
     }
     .into())
+}
+
+/// An event is refused if there is no room for its metadata.
+fn check_room(row: &RunRow, metadata: &Map<String, Value>) -> Result<()> {
+    let mut both = (*row.metadata).clone();
+    if add_members(&mut both, metadata).is_empty() {
+        return Ok(());
+    }
+    both.extend(metadata.clone());
+    let bytes = Value::Object(both).to_string().len();
+    let message =
+        format!("would be {bytes} bytes long with what the run has; at most {MAX_PAYLOAD_BYTES} are allowed");
+    Err(StoreError::invalid("metadata", message))
 }

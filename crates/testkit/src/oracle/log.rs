@@ -1,7 +1,7 @@
 //! What happened.
 
 use waypost_kernel::text::MAX_PAGE;
-use waypost_store::{EventRow, Feed, MovedRun, Projected, Reply, RunRow};
+use waypost_store::{EventRow, Feed, LeftRun, MovedRun, Projected, Reply, RunRow};
 
 use super::MemoryStore;
 use super::rules::intake::check_name;
@@ -56,6 +56,37 @@ impl MemoryStore {
             let known = state.cursors.entry(name).or_default();
             *known = (*known).max(position);
             Ok(())
+        })
+    }
+
+    pub(crate) fn leave_behind(&self, name: String, run_id: String, position: u64) -> Reply<'_, ()> {
+        self.verb(move |state| {
+            check_name("name", &format!("{name} left {run_id}"))?;
+            let left = state.left.entry((name, run_id)).or_default();
+            *left = (*left).max(position);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn catch_up_with(&self, name: String, run_id: String, position: u64) -> Reply<'_, ()> {
+        self.verb(move |state| {
+            let key = (name, run_id);
+            if state.left.get(&key).is_some_and(|left| *left <= position) {
+                state.left.remove(&key);
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn left_behind(&self, name: String) -> Reply<'_, Vec<LeftRun>> {
+        self.verb(move |state| {
+            let of_reader = state.left.keys().filter(|(reader, _)| *reader == name);
+            let row = |id: &str| state.runs.values().map(|entry| &entry.row).find(|row| row.id() == id);
+            let left = of_reader.map(|(_, run_id)| LeftRun {
+                tenant: row(run_id).map(|row| row.tenant.clone()).unwrap_or_default(),
+                run_id: run_id.clone(),
+            });
+            Ok(left.collect())
         })
     }
 }

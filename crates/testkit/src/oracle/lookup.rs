@@ -9,7 +9,7 @@ use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Phase, Span, Time};
 use waypost_store::{
     Ended, Filter, ForPeople, HOUSEKEEPING, Holder, Needs, PAGE_BYTES, Page, Parts, QueueRow, Reply, Result,
-    RunRow, Stats, StoreError,
+    RunRow, Sample, SampledRun, Stats, StoreError,
 };
 
 use super::MemoryStore;
@@ -44,18 +44,25 @@ impl State {
         }
         let rows = || self.runs.values().map(|entry| &entry.row).filter(|row| row.tenant == tenant);
         let mut found: Vec<&RunRow> = rows().filter(|row| row.id().starts_with(id)).collect();
-        if found.is_empty() && id.len() >= 4 {
+        // What the engine does for itself is in no list, and meant only if nothing else can be.
+        let is_listed = |row: &&RunRow| row.queue != HOUSEKEEPING;
+        let is_settled = |found: &[&RunRow]| found.iter().any(|row| row.id() == id || is_listed(row));
+        if !is_settled(&found) && id.len() >= 4 {
             let after_first = |row: &RunRow, separator| {
                 row.id().split_once(separator).is_some_and(|(_, rest)| rest.starts_with(id))
             };
             let fits =
                 |row: &&RunRow| row.id().ends_with(id) || after_first(row, '-') || after_first(row, '_');
-            found = rows().filter(fits).collect();
+            found.extend(rows().filter(fits));
         }
         if let Some(exact) = found.iter().find(|row| row.id() == id) {
             return Ok((*exact).clone());
         }
+        if found.iter().any(is_listed) {
+            found.retain(is_listed);
+        }
         found.sort_by_key(|row| row.id());
+        found.dedup_by_key(|row| row.id());
         match found[..] {
             [] => Err(StoreError::no_run(id)),
             [one] => Ok(one.clone()),
@@ -158,9 +165,18 @@ fn matches(entry: &Entry, filter: &Filter, now: Time) -> bool {
         && filter.lifecycle.as_ref().is_none_or(|name| may_mean(&filter.tenant, name, &row.lifecycle.name))
         && is(&filter.status, row.status())
         && is(&filter.queue, &row.queue)
+        && filter.parent.as_ref().is_none_or(|parent| row.parent_run_id.as_ref() == Some(parent))
         && filter.needs.is_none_or(|needs| is_needed(row, needs, now))
+        && filter.playbook.as_ref().is_none_or(|name| is_of_playbook(row, name))
+        && filter.since.is_none_or(|since| row.run.created_at >= since)
+        && filter.until.is_none_or(|until| row.run.created_at < until)
         && !is_hidden
         && filter.text.as_ref().is_none_or(|text| mentions(row, text))
+}
+
+/// By its name alone, or with the hash of what it said.
+fn is_of_playbook(row: &RunRow, name: &str) -> bool {
+    row.playbook.as_deref().is_some_and(|has| has.split('@').next() == Some(name) || has == name)
 }
 
 fn mentions(row: &RunRow, text: &str) -> bool {
@@ -170,6 +186,28 @@ fn mentions(row: &RunRow, text: &str) -> bool {
 }
 
 impl MemoryStore {
+    pub(crate) fn sample(&self, filter: Filter, look_at: usize) -> Reply<'_, Sample> {
+        self.verb(move |state| {
+            let window = |row: &RunRow| {
+                filter.since.is_none_or(|since| row.run.created_at >= since)
+                    && filter.until.is_none_or(|until| row.run.created_at < until)
+            };
+            let looked_at: Vec<&Entry> =
+                state.runs.values().rev().filter(|entry| window(&entry.row)).take(look_at).collect();
+            let fitting = looked_at.iter().filter(|entry| matches(entry, &filter, state.now));
+            let runs = fitting.map(|entry| SampledRun {
+                lifecycle: entry.row.lifecycle.clone(),
+                state: entry.row.run.state,
+                created_at: entry.row.run.created_at,
+                started_at: entry.row.run.started_at,
+                finished_at: entry.row.run.finished_at,
+            });
+            let is_cut = looked_at.len() == look_at;
+            let oldest = looked_at.last().filter(|_| is_cut).map(|entry| entry.row.run.created_at);
+            Ok(Sample { runs: runs.collect(), cut_at: oldest })
+        })
+    }
+
     pub(crate) fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats> {
         self.verb(move |state| {
             let mut stats = Stats::default();
@@ -222,7 +260,7 @@ impl MemoryStore {
             for row in state.runs.values().map(|entry| &entry.row) {
                 let Some(lease) = &row.run.lease else { continue };
                 let Some(worker) = &lease.worker else { continue };
-                if tenant.as_ref().is_some_and(|tenant| *tenant != row.tenant) {
+                if tenant.as_ref().is_some_and(|tenant| *tenant != row.tenant) || row.queue == HOUSEKEEPING {
                     continue;
                 }
                 let of = (worker.to_string(), row.tenant.clone());

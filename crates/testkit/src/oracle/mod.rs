@@ -8,9 +8,12 @@
 
 mod access;
 mod admin;
+mod agents;
+mod alerts;
 mod children;
 mod claim;
 mod command;
+mod destinations;
 mod enqueue;
 mod items;
 mod leases;
@@ -24,6 +27,7 @@ mod schedules;
 mod seam;
 mod state;
 mod sweep;
+mod targets;
 mod verify;
 mod waiting;
 mod workers;

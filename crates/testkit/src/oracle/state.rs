@@ -10,11 +10,12 @@ use waypost_kernel::lifecycle::{Actor, Phase};
 use waypost_kernel::request::{Ask, Request, Who};
 use waypost_kernel::{Catalog, Lifecycle, Time};
 use waypost_store::{
-    AuditRow, EventRow, Message, NewRun, Pause, PlaybookRow, Result, Retention, RunRow, SchedulerSign,
-    StoreError, TokenRow, WorkerBeat,
+    AgentRow, AlertRow, AuditRow, EventRow, FinishWrite, Message, NewRun, Pause, PlaybookRow, Result,
+    Retention, RunRow, SchedulerSign, StoreError, TokenRow, WorkerBeat,
 };
 
 use super::children::is_cancel;
+use super::destinations::Known;
 use super::rules::follow::follow;
 use super::rules::{details, intake, messages};
 use super::schedules::{Execution, Stored};
@@ -46,6 +47,8 @@ pub(super) struct State {
     /// In the order of their coming.
     pub playbooks: Vec<PlaybookRow>,
     pub tokens: Vec<TokenRow>,
+    /// By tenant and slug.
+    pub agents: BTreeMap<(String, String), AgentRow>,
     /// By lifecycle.
     pub retention: BTreeMap<String, Retention>,
     /// With the time of their last sign.
@@ -57,6 +60,12 @@ pub(super) struct State {
     pub messages: Vec<(Message, Time)>,
     /// By the readers' names.
     pub cursors: BTreeMap<String, u64>,
+    /// Runs that readers left behind, by the reader's name and the run's id.
+    pub left: BTreeMap<(String, String), u64>,
+    /// By tenant and name.
+    pub destinations: BTreeMap<(String, String), Known>,
+    /// By tenant, name and subject.
+    pub alerts: BTreeMap<(String, String, String), AlertRow>,
     pub last_number: u64,
     /// The feed position of the last event.
     pub last_position: u64,
@@ -73,6 +82,8 @@ pub(super) struct Entry {
     /// By the item's kind and key.
     pub beside: BTreeMap<(u8, String), Beside>,
     pub events: Vec<Logged>,
+    /// The finish that it ended with.
+    pub ended_with: Option<FinishWrite>,
 }
 
 /// What is stored beside an item and nobody decides on.
@@ -105,13 +116,27 @@ impl Patch {
         metadata: &Map<String, Value>,
         details: &Map<String, Value>,
     ) -> Patch {
-        Patch { metadata: intake::cleaned_patch(metadata), details: details::cleaned(lifecycle, details) }
+        let (metadata, left_out) = intake::cleaned_metadata(metadata);
+        let mut patch = Patch { metadata, details: details::cleaned(lifecycle, details) };
+        patch.name_left_out(left_out);
+        patch
+    }
+
+    fn name_left_out(&mut self, names: Vec<String>) {
+        if names.is_empty() {
+            return;
+        }
+        let known = self.details.get("metadata_left_out").and_then(Value::as_array).cloned();
+        let short = |name: String| Value::from(name.chars().take(64).collect::<String>());
+        let all = known.into_iter().flatten().chain(names.into_iter().take(100).map(short));
+        self.details.insert("metadata_left_out".to_owned(), all.collect());
     }
 
     pub fn merge_into(&self, row: &mut RunRow) {
-        intake::merge(Arc::make_mut(&mut row.metadata), &self.metadata);
+        let mut patch = self.clone();
+        patch.name_left_out(intake::add_members(Arc::make_mut(&mut row.metadata), &self.metadata));
         let lifecycle = row.lifecycle.clone();
-        details::merge(&lifecycle, Arc::make_mut(&mut row.details), &self.details);
+        details::merge(&lifecycle, Arc::make_mut(&mut row.details), &patch.details);
     }
 }
 
@@ -138,10 +163,14 @@ impl State {
             executions: Vec::new(),
             playbooks: Vec::new(),
             tokens: Vec::new(),
+            agents: BTreeMap::new(),
             audits: Vec::new(),
             workers: Vec::new(),
             messages: Vec::new(),
             cursors: BTreeMap::new(),
+            left: BTreeMap::new(),
+            destinations: BTreeMap::new(),
+            alerts: BTreeMap::new(),
             last_number: 0,
             last_position: 0,
             writes: 0,

@@ -17,6 +17,7 @@ use super::who;
 impl State {
     pub fn sweep(&mut self, by: &str, limit: usize) -> Result<Swept> {
         check_name("by", by)?;
+        self.keep_what_nobody_can_take();
         let mut due: Vec<_> = self
             .runs
             .iter()
@@ -42,6 +43,21 @@ impl State {
         swept.moved.extend(asked.into_iter().map(|id| (id, Want::Cancel.command().to_owned())));
         swept.more |= !is_all;
         Ok(swept)
+    }
+
+    /// In a paused queue no time passes for what was given back: by and by it begins to wait anew.
+    fn keep_what_nobody_can_take(&mut self) {
+        let now = self.now;
+        for entry in self.runs.values_mut() {
+            let queue = self.queues.get(&(entry.row.tenant.clone(), entry.row.queue.clone()));
+            let is_paused = queue.is_some_and(|queue| queue.paused.is_some());
+            let is_held = entry.row.phase() == Phase::Held;
+            let lease = entry.row.run.lease.as_mut().filter(|lease| lease.worker.is_none());
+            let long_ago = Time::from_micros(now.micros() - VACANT_FOR_LOST.ms() * 500);
+            if let Some(lease) = lease.filter(|lease| is_paused && is_held && lease.until < long_ago) {
+                lease.until = now;
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why runs wait: what is around each is looked up one by one; the kernel says what it comes to.
 
-use waypost_kernel::waiting::{Ahead, Around, LimitFacts, PauseFacts, Waiting, WorkerFacts, waiting};
+use serde_json::Value;
+use waypost_kernel::waiting::{Ahead, Around, Asks, LimitFacts, PauseFacts, Waiting, WorkerFacts, waiting};
 use waypost_kernel::{Phase, Span, Time};
 use waypost_store::{Reply, RunRow};
 
@@ -18,7 +19,11 @@ impl MemoryStore {
     pub(crate) fn explain(&self, runs: Vec<RunRow>) -> Reply<'_, Vec<RunRow>> {
         self.verb(move |state| {
             let most = if runs.iter().filter(|row| state.is_due(row)).count() > 10 { 100 } else { 1_000 };
-            let explained = |row: RunRow| RunRow { waits: Some(Box::new(state.why(&row, most))), ..row };
+            let is_one = runs.len() == 1;
+            let explained = |row: RunRow| {
+                let queue_position = if is_one { state.position(&row) } else { None };
+                RunRow { waits: Some(Box::new(state.why(&row, most))), queue_position, ..row }
+            };
             Ok(runs.into_iter().map(explained).collect())
         })
     }
@@ -33,6 +38,26 @@ impl State {
         }
     }
 
+    /// Its place in the line of its key, or of its queue.
+    fn position(&self, row: &RunRow) -> Option<u64> {
+        let is_ready = row.phase() == Phase::Ready && self.is_due(row);
+        if row.concurrency_key.is_none() {
+            return is_ready.then(|| self.ahead(row, 10_000).count + 1);
+        }
+        let own = self.number_of(row.id()).ok()?;
+        let order =
+            |row: &RunRow, number: u64| (std::cmp::Reverse(row.priority), row.run.available_at, number);
+        let is_before = |(number, entry): &(&u64, &Entry)| {
+            let other = &entry.row;
+            other.tenant == row.tenant
+                && other.concurrency_key == row.concurrency_key
+                && other.phase() == Phase::Ready
+                && self.is_due(other)
+                && order(other, **number) < order(row, own)
+        };
+        is_ready.then(|| self.runs.iter().filter(is_before).count() as u64 + 1)
+    }
+
     fn why(&self, row: &RunRow, most: u64) -> Option<Waiting> {
         let entry = self.runs.values().find(|entry| entry.row.id() == row.id());
         let of_queue = (row.tenant.clone(), row.queue.clone());
@@ -45,9 +70,14 @@ impl State {
         });
         let key_limit = row.concurrency_key.as_ref().map(|key| {
             let most = self.key_limits.get(&(row.tenant.clone(), key.clone())).copied().unwrap_or(KEY_LIMIT);
-            self.held(most, |it| it.tenant == row.tenant && it.concurrency_key.as_ref() == Some(key))
+            let has_key = |it: &RunRow| it.tenant == row.tenant && it.concurrency_key.as_ref() == Some(key);
+            match row.phase() == Phase::Ready {
+                true => self.held(most, has_key),
+                false => self.held(most.max(1), |it| has_key(it) && given_back(it).is_none()),
+            }
         });
         let workers = self.live_for(&row.tenant);
+        let (open, is_partly_decided) = entry.map(|entry| asked(&entry.row)).unwrap_or_default();
         let around = Around {
             now: self.now,
             tenant: &row.tenant,
@@ -61,6 +91,7 @@ impl State {
             key_limit: row.concurrency_key.as_deref().zip(key_limit.as_ref()),
             workers: &workers,
             ahead: self.ahead(row, most),
+            asks: Asks { open: &open, is_partly_decided },
         };
         waiting(&row.lifecycle, &row.run, &around)
     }
@@ -129,4 +160,25 @@ impl State {
 fn given_back(row: &RunRow) -> Option<Time> {
     let lease = row.run.lease.as_ref().filter(|_| row.phase() == Phase::Held)?;
     lease.worker.is_none().then_some(lease.until)
+}
+
+/// What a run asks people that is not decided, and whether anything is. A question is one of its pause: only what was answered in this one counts.
+fn asked(row: &RunRow) -> (Vec<String>, bool) {
+    let Some(words) = &row.lifecycle.decisions else { return (Vec::new(), false) };
+    let member = |name: &str| row.details.get(name).cloned().unwrap_or_default();
+    if member(words.waiting()) != true {
+        return (Vec::new(), false);
+    }
+    let given = member(words.given());
+    let asked = member(words.asked()).as_object().cloned().unwrap_or_default();
+    let count = asked.len();
+    let is_open = |subject: &String, about: &Value| match given.get(subject) {
+        None => true,
+        Some(known) => about["ask"].is_string() && known["attempt"] != row.run.attempt,
+    };
+    let mut open: Vec<String> =
+        asked.iter().filter(|(subject, about)| is_open(subject, about)).map(|(it, _)| it.clone()).collect();
+    open.sort();
+    let is_partly_decided = open.len() < count;
+    (open, is_partly_decided)
 }

@@ -8,9 +8,11 @@ mod hold;
 mod http;
 mod lifecycle;
 mod pickup;
+mod project;
 mod raw;
 mod runs;
 mod steps;
+mod targets;
 mod tenants;
 mod worker;
 
@@ -56,6 +58,12 @@ pub struct Flags {
     /// Runs of each kind (queued, scheduled at a better priority, settled) that a claim must not feel.
     #[arg(long, default_value_t = 20_000)]
     backlog: usize,
+    /// Targets of each bulk change.
+    #[arg(long, default_value_t = 100_000)]
+    targets: usize,
+    /// Runs of an agent that `project` writes at once; then two and a half times as many begin, with 500 changes a second.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    runs: u64,
     /// Settled ones, if there should be more of them.
     #[arg(long)]
     settled: Option<usize>,
@@ -92,12 +100,14 @@ enum Scenario {
     Pickup,
     Backlog,
     Steps,
+    Targets,
+    Project,
     Tenants,
     HoldXmin,
     EnqueueHttp,
 }
 
-const DEFAULT_SET: [Scenario; 13] = [
+const DEFAULT_SET: [Scenario; 14] = [
     Scenario::FullLifecycle,
     Scenario::FullLifecycleKeyed,
     Scenario::Drain,
@@ -110,6 +120,7 @@ const DEFAULT_SET: [Scenario; 13] = [
     Scenario::Pickup,
     Scenario::Backlog,
     Scenario::Steps,
+    Scenario::Targets,
     Scenario::Tenants,
 ];
 
@@ -122,12 +133,15 @@ pub async fn run(place: &crate::place::Place, flags: Flags) -> Result {
     let wanted: Vec<Scenario> = chosen.map_or(DEFAULT_SET.to_vec(), |scenario| vec![scenario]);
     let mut rows = Vec::new();
     for scenario in wanted {
-        let place = match flags.store {
+        let at = match flags.store {
             Database::Sqlite => Place::Folder(folder(flags.folder.as_deref())?),
             Database::Postgres => Place::Server(server(place).await?),
         };
-        let bench = Bench { place, bar: progress_bar() };
-        let row = measure(&bench, scenario, &flags).await;
+        let bench = Bench { place: at, bar: progress_bar() };
+        let row = match scenario {
+            Scenario::Project => project::measure(&bench, place.named_projection()?, flags.runs).await,
+            scenario => measure(&bench, scenario, &flags).await,
+        };
         bench.bar.finish_and_clear();
         if let Place::Server(server) = &bench.place {
             server.drop_all().await?;
@@ -159,6 +173,8 @@ async fn measure(bench: &Bench, scenario: Scenario, flags: &Flags) -> Result<Row
             backlog::measure(bench, flags.backlog, flags.settled.unwrap_or(flags.backlog)).await
         }
         Scenario::Steps => steps::measure(bench, batch, flags.connections.unwrap_or(64)).await,
+        Scenario::Targets => targets::measure(bench, flags.batch.unwrap_or(500), flags.targets).await,
+        Scenario::Project => project::measure(bench, None, flags.runs).await,
         Scenario::Tenants => tenants::measure(bench).await,
         Scenario::EnqueueHttp => http::measure(bench, flags.connections.unwrap_or(64)).await,
         Scenario::HoldXmin => hold::measure(bench, flags.hold_xmin.unwrap_or(300)).await,
@@ -262,14 +278,24 @@ fn as_table(rows: &[Row]) -> String {
     let lines = rows.iter().map(|row| {
         let text = |key: &str| row.get(key).map(Value::to_string).unwrap_or_default();
         let rest = row.iter().filter(|(key, _)| {
-            !["scenario", "runs_per_s", "steps_per_s", "raw_runs_per_s", "ratio"].contains(&key.as_str())
+            ![
+                "scenario",
+                "runs_per_s",
+                "steps_per_s",
+                "targets_per_s",
+                "changes_per_s",
+                "raw_runs_per_s",
+                "raw_targets_per_s",
+                "ratio",
+            ]
+            .contains(&key.as_str())
         });
         let rest: Vec<String> = rest.map(|(key, value)| format!("{key} {value}")).collect();
         let scenario = row.get("scenario").and_then(Value::as_str).unwrap_or_default().to_owned();
         cells([
             scenario,
-            text("runs_per_s") + &text("steps_per_s"),
-            text("raw_runs_per_s"),
+            ["runs_per_s", "steps_per_s", "targets_per_s", "changes_per_s"].map(text).concat(),
+            text("raw_runs_per_s") + &text("raw_targets_per_s"),
             text("ratio"),
             rest.join(", "),
         ])

@@ -1,4 +1,4 @@
-//! The twelve runs: what is done to each, and how it is announced to end.
+//! The runs: what is done to each, and how it is announced to end.
 
 use std::collections::HashMap;
 use std::time::Instant;

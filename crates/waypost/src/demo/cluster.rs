@@ -52,7 +52,12 @@ pub async fn play(stage: &mut Stage, folder: &Path) -> Result<Option<Act>> {
     let set =
         Set::build(folder).map_err(|error| Failed::new(ERROR, format!("the simulated cluster: {error}")))?;
     let before = set.world.site().map_err(|error| Failed::new(ERROR, error.to_string()))?;
-    let new = NewRun { input: set.input(&before), correlation_id: Some(WHAT.into()), ..NewRun::default() };
+    let new = NewRun {
+        input: set.input(&before),
+        correlation_id: Some(WHAT.into()),
+        title: Some(WHAT.into()),
+        ..NewRun::default()
+    };
     let new = NewRun { queue: "clusters".into(), by: user(), ..new };
     let catalog = lifecycles(&*stage.store).await?;
     let (new, _) = of_playbook(&catalog, &set.playbook, &[], new, Some("clusters"), None)?;

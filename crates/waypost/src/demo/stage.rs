@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use waypost_kernel::Phase;
 use waypost_kernel::tenant::DEFAULT;
 use waypost_store::sqlite::SqliteStore;
-use waypost_store::{CommandWrite, Database, NewRun, RunRow};
+use waypost_store::{CommandWrite, Database, ExecutionFilter, NewRun, RunRow};
 
 use crate::output::{ERROR, Failed, Result};
 use crate::run::{output_lines, user};
@@ -26,6 +26,8 @@ pub struct Stage {
     pub store: Arc<dyn Database>,
     file: PathBuf,
     workers: Vec<Child>,
+    /// Somebody looks at the console when all is played: something is left for them to decide.
+    pub stays: bool,
 }
 
 /// How a worker is started.
@@ -36,11 +38,11 @@ pub struct Cast<'a> {
 }
 
 impl Stage {
-    pub async fn open(folder: &Path) -> Result<Stage> {
+    pub async fn open(folder: &Path, stays: bool) -> Result<Stage> {
         let file = folder.join("demo.db");
         let store: Arc<dyn Database> = Arc::new(SqliteStore::open(&file)?);
         store.add_lifecycle(include_str!("demo.toml").to_owned(), "demo".into()).await?;
-        Ok(Stage { store, file, workers: Vec::new() })
+        Ok(Stage { store, file, workers: Vec::new(), stays })
     }
 
     /// Starts a `waypost worker` and gives its place among the workers.
@@ -48,8 +50,22 @@ impl Stage {
         self.hire_with(cast, Vec::new())
     }
 
+    /// The same, with a folder of playbooks.
+    pub fn hire_for(&mut self, cast: &Cast<'_>, playbooks: &Path) -> Result<usize> {
+        self.start(cast, Vec::new(), Some(playbooks))
+    }
+
     /// The same, with further variables of its environment.
     pub fn hire_with(&mut self, cast: &Cast<'_>, environment: Vec<(String, String)>) -> Result<usize> {
+        self.start(cast, environment, None)
+    }
+
+    fn start(
+        &mut self,
+        cast: &Cast<'_>,
+        environment: Vec<(String, String)>,
+        playbooks: Option<&Path>,
+    ) -> Result<usize> {
         let program = std::env::current_exe()
             .map_err(|error| Failed::new(ERROR, format!("cannot find this program's file: {error}")))?;
         let child = Command::new(program)
@@ -58,6 +74,7 @@ impl Stage {
             .arg(format!("--database-url=sqlite://{}", self.file.display()))
             .args(["worker", "--allow-commands", "--grace", "1s"])
             .args(["--queue", cast.queue, "--slots", cast.slots, "--lease", cast.lease])
+            .args(playbooks.map(|folder| format!("--playbooks={}", folder.display())))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -94,6 +111,7 @@ impl Stage {
             queue: queue.into(),
             carried: Some(json!({ "command": ["sh", "-c", script] })),
             correlation_id: Some(name.into()),
+            title: Some(name.into()),
             by: user(),
             ..NewRun::default()
         };
@@ -127,6 +145,39 @@ impl Stage {
                 return Ok(run);
             }
             self.wait(ends_at, run_id, "has not ended").await?;
+        }
+    }
+
+    pub async fn in_state(&self, run_id: &str, status: &str) -> Result {
+        let ends_at = Instant::now() + PATIENCE;
+        while self.run(run_id).await?.status() != status {
+            self.wait(ends_at, run_id, &format!("is not {status}")).await?;
+        }
+        Ok(())
+    }
+
+    /// The first that a run proposes, once it is there.
+    pub async fn proposal_of(&self, run_id: &str) -> Result<String> {
+        let ends_at = Instant::now() + PATIENCE;
+        loop {
+            let page = waypost_worker::proposals::of_status(&*self.store, DEFAULT, None, 10, None).await?;
+            let is_its = |row: &&RunRow| row.parent_run_id.as_deref() == Some(run_id);
+            if let Some(row) = page.runs.iter().find(is_its) {
+                return Ok(row.id().to_owned());
+            }
+            self.wait(ends_at, run_id, "proposes nothing").await?;
+        }
+    }
+
+    /// The latest execution that fits, once it has begun.
+    pub async fn execution_of(&self, filter: &ExecutionFilter) -> Result<String> {
+        let ends_at = Instant::now() + PATIENCE;
+        loop {
+            let page = self.store.executions(filter.clone()).await?;
+            if let Some(run) = page.executions.into_iter().find_map(|it| it.run) {
+                return Ok(run.id().to_owned());
+            }
+            self.wait(ends_at, "a plan", "has not begun").await?;
         }
     }
 

@@ -64,6 +64,6 @@ fn next(folder: &Path) -> String {
          {enter}  waypost playbook check playbooks/deploy.toml\n  \
          waypost run start playbooks/deploy.toml --wait\n  \
          waypost lifecycle add lifecycles/release.toml\n  \
-         waypost dev --playbooks playbooks"
+         waypost dev --playbooks playbooks --lifecycles lifecycles"
     )
 }

@@ -8,6 +8,7 @@ mod table;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
@@ -28,7 +29,7 @@ pub const PARKED: u8 = 6;
 pub const TIMED_OUT: u8 = 124;
 pub const INTERRUPTED: u8 = 130;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failed {
     pub code: u8,
     pub message: String,
@@ -115,7 +116,10 @@ impl Failed {
 impl From<StoreError> for Failed {
     fn from(error: StoreError) -> Failed {
         let code = match &error {
-            StoreError::Refused(_) | StoreError::Changed { .. } | StoreError::Denied(_) => REFUSED,
+            StoreError::Refused(_)
+            | StoreError::Changed { .. }
+            | StoreError::Outdated(_)
+            | StoreError::Denied(_) => REFUSED,
             StoreError::NotFound { .. } => NOT_FOUND,
             StoreError::Invalid { .. } | StoreError::KeyReused { .. } => BAD_INPUT,
             StoreError::Unavailable(_) | StoreError::Unusable(_) => ERROR,
@@ -136,6 +140,18 @@ pub fn exit_code(run: &RunRow) -> u8 {
     }
 }
 
+/// `1 run`, `2 runs`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+static READER_IS_GONE: AtomicBool = AtomicBool::new(false);
+
+/// The terminal was closed: that nothing can be written to it is no error from now on.
+pub fn reader_is_gone() {
+    READER_IS_GONE.store(true, Ordering::Relaxed);
+}
+
 /// Data goes to stdout. A reader that has seen enough (`| head`) is no error.
 pub fn print(text: &str) -> Result {
     if text.is_empty() {
@@ -147,7 +163,9 @@ pub fn print(text: &str) -> Result {
         .write_all(text.as_bytes())
         .and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
     match written.and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+        Err(error)
+            if error.kind() != io::ErrorKind::BrokenPipe && !READER_IS_GONE.load(Ordering::Relaxed) =>
+        {
             Err(Failed::new(ERROR, format!("cannot write to stdout: {error}")))
         }
         _ => Ok(()),

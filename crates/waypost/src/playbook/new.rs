@@ -4,10 +4,11 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use waypost_kernel::text::shell_word;
 use waypost_worker::playbook::Playbook;
 
 use crate::output::{BAD_INPUT, ERROR, Failed, REFUSED, Result, print};
-use crate::place::Place;
+use crate::place::{Place, suggested};
 
 const TEMPLATE: &str = r#"# What to do, step by step. `waypost playbook check` names everything that is wrong with it.
 name = "{name}"
@@ -59,7 +60,7 @@ pub async fn write(place: &Place, name: &str, file: Option<&Path>, lifecycle: &s
     })?;
     let file = file.display();
     let path = if file.to_string().contains('/') { file.to_string() } else { format!("./{file}") };
-    print(&format!(
-        "{file}: try it with\n  waypost run start {path} --input target=here --dry-run\n  waypost run start {path} --input target=here --wait"
-    ))
+    let [plan, run] = ["--dry-run", "--wait"]
+        .map(|how| suggested(&format!("run start {} --input target=here {how}", shell_word(&path))));
+    print(&format!("{file}: try it with\n  {plan}\n  {run}"))
 }

@@ -57,7 +57,12 @@ async fn newest(store: &dyn Store, asked: &str, number: &str) -> Result<RunRow> 
     let filter = Filter { tenant: tenant().into(), limit: number, include: Parts::NONE, ..Filter::default() };
     let runs = store.runs(filter).await?.runs;
     let count = runs.len();
-    let missing = || Failed::new(NOT_FOUND, format!("there is no run {asked}: there are {count}"));
+    let there = match count {
+        0 => "there is none".to_owned(),
+        1 => "there is 1".to_owned(),
+        count => format!("there are {count}"),
+    };
+    let missing = || Failed::new(NOT_FOUND, format!("there is no run {asked}: {there}"));
     let run = runs.into_iter().nth(number - 1).ok_or_else(missing)?;
     // A list does not read whole runs.
     Ok(store.run(tenant().into(), run.id().to_owned()).await?)

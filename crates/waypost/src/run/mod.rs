@@ -1,7 +1,7 @@
 //! `waypost run …`: one folder per kind of verb.
 
 mod act;
-mod follow;
+pub mod follow;
 #[cfg(test)]
 mod golden;
 pub mod ids;
@@ -14,11 +14,12 @@ use std::sync::OnceLock;
 use clap::Subcommand;
 use waypost_store::Who;
 
-use look::{events, list, logs, show};
+use look::{events, list, logs, show, targets};
 use start::{by_name, replay};
 
-pub use look::events::{message, output_lines};
+pub use look::events::message;
 pub use times::age;
+pub use waypost_store::log::output_lines;
 
 use crate::output::Result;
 use crate::place::{Place, tenant};
@@ -27,6 +28,8 @@ use crate::place::{Place, tenant};
 pub enum Verb {
     /// Start a run of a playbook, or of a command: everything after `--`.
     Start(Box<start::Flags>),
+    /// Let a draft loose: a bulk change whose preview you have seen.
+    Queue(act::Queue),
     /// Runs, newest first.
     #[command(visible_aliases = ["ls", "ps"])]
     List(list::List),
@@ -38,6 +41,8 @@ pub enum Verb {
     Logs(logs::Logs),
     /// Everything that happened to a run.
     Events(events::Events),
+    /// The targets of a bulk change: what they were, what they are to be, what became of each.
+    Targets(targets::Targets),
     /// Ask that a run be cancelled. Waiting runs end at once; running ones are told within a second.
     Cancel(act::Cancel),
     /// Ask that a run stop and wait for a person.
@@ -46,6 +51,10 @@ pub enum Verb {
     Resume(act::Resume),
     /// Take up again what failed, in the same run.
     Retry(act::Retry),
+    /// Undo a bulk change: all of its applied targets, or chosen ones.
+    Rollback(act::operate::Rollback),
+    /// Compare what a bulk change applied with what is there now.
+    Reconcile(act::operate::Reconcile),
     /// Start a new run with the same input, or an edited one.
     Replay(replay::Replay),
     /// Give a run any command of its lifecycle: submit, approve, promote, …
@@ -66,6 +75,8 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
     let store = opened.store();
     match verb {
         Verb::Start(flags) => start::start(opened, *flags).await,
+        Verb::Queue(flags) => act::queue(opened, flags).await,
+        Verb::Targets(flags) => targets::targets(&*store, flags).await.map(|()| 0),
         Verb::List(flags) => list::list(&opened, flags).await.map(|()| 0),
         Verb::Show(flags) => show::show(&*store, flags).await.map(|()| 0),
         Verb::Watch(flags) => follow::watch(&*store, flags).await,
@@ -75,6 +86,8 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
         Verb::Pause(flags) => act::pause(&*store, flags).await.map(|()| 0),
         Verb::Resume(flags) => act::resume(opened, flags).await,
         Verb::Retry(flags) => act::retry(opened, flags).await,
+        Verb::Rollback(flags) => act::operate::rollback(opened, flags).await,
+        Verb::Reconcile(flags) => act::operate::reconcile(opened, flags).await,
         Verb::Replay(flags) => replay::replay(opened, flags).await,
         Verb::Do(flags) => act::give(opened, flags).await,
     }

@@ -3,17 +3,8 @@
 use jiff::tz::TimeZone;
 use waypost_kernel::{Span, Time};
 
-/// A length of time: the two largest units.
 pub fn age(span: Span) -> String {
-    let ms = span.ms().max(0);
-    let seconds = ms / 1_000;
-    match seconds {
-        0..10 => format!("{seconds}.{}s", ms % 1_000 / 100),
-        10..60 => format!("{seconds}s"),
-        60..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
-        _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
-    }
+    span.rounded()
 }
 
 /// When it is, and where: all that decides how a time is shown.

@@ -3,18 +3,19 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use waypost_kernel::schedule::Plans;
+use waypost_kernel::schedule::{Plans, Running};
+use waypost_kernel::text::shell_word;
 use waypost_kernel::{Span, Time};
 use waypost_store::{ScheduleChange, ScheduleChanged, ScheduleSummary, Store, StoreError, iso};
 use waypost_worker::playbook::Problem;
 use waypost_worker::schedules::{self, Asked, Schedule, shown};
 
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print, print_list, tell};
-use crate::place::lifecycles;
+use crate::place::{lifecycles, suggested};
 use crate::run::who;
 use crate::times::day_or_instant;
 
-use super::look::all;
+use super::look::{all, who_could_fire};
 
 /// Nothing is stored unless all files are sound.
 pub async fn apply(
@@ -34,8 +35,8 @@ pub async fn apply(
                 (changed.name(), changed == ScheduleChanged::Added)
             }
         };
-        let first = is_new.then(|| schedule.policy.plan("", None, now, false));
-        let plan = first.as_ref().and_then(|first| first.fire.first().copied().or(first.wake_at));
+        let first = is_new.then(|| schedule.policy.plan("", None, now, Running::Nothing));
+        let plan = first.as_ref().filter(|first| first.fire.is_empty()).and_then(|first| first.wake_at);
         let words = first.as_ref().map(|first| format!("; {}", what_comes_first(schedule, first)));
         done.push(Applied {
             name: schedule.name.clone(),
@@ -123,9 +124,7 @@ async fn left_over(store: &dyn Store, named: &[&str]) -> Result<Vec<String>> {
 async fn say_who_fires(store: &dyn Store, named: &[&str]) -> Result {
     let nobody = |it: &&ScheduleSummary| named.contains(&it.row.name.as_str()) && it.fired_by == 0;
     if all(store).await?.iter().any(|it| nobody(&it)) {
-        tell(
-            "no process fires these yet: start `waypost schedule run --allow-commands`, `waypost serve --allow-commands` or `waypost dev`",
-        );
+        tell(&format!("no process fires these yet: start {}", who_could_fire()));
     }
     Ok(())
 }
@@ -134,7 +133,11 @@ async fn say_who_fires(store: &dyn Store, named: &[&str]) -> Result {
 fn what_comes_first(schedule: &Schedule, first: &Plans) -> String {
     let timing = &schedule.policy.timing;
     match (first.fire.first(), first.wake_at) {
-        (Some(plan), _) => format!("its latest plan, {}, is executed at once", shown(timing, *plan)),
+        // Which one that is, is known when somebody looks.
+        (Some(plan), _) => format!(
+            "first its latest plan, as soon as a process that fires schedules sees it; now that is {}",
+            shown(timing, *plan)
+        ),
         (None, Some(at)) => format!("first at {}", shown(timing, at)),
         (None, None) => "it has no plan any more".to_owned(),
     }
@@ -145,7 +148,8 @@ pub async fn pause(store: &dyn Store, name: &str, reason: String) -> Result {
     store.change_schedule(ScheduleChange::Pause(name.to_owned()), who(Some(reason))).await?;
     let before =
         before.map(|it| format!("; it was already, by {}: {}", it.by, it.reason)).unwrap_or_default();
-    print(&format!("{name} is paused: nothing of it begins until `waypost schedule resume {name}`{before}"))
+    let resume = suggested(&format!("schedule resume {}", shell_word(name)));
+    print(&format!("{name} is paused: nothing of it begins until `{resume}`{before}"))
 }
 
 pub async fn resume(store: &dyn Store, name: &str, reason: Option<String>) -> Result {
@@ -198,10 +202,11 @@ async fn added(
 ) -> Result {
     let is_range = asked != Asked::Now;
     let added = schedules::add_plans(store, name, asked, scopes, again, who(reason)).await?;
+    let history = suggested(&format!("schedule history {}", shell_word(name)));
     if added == 0 && is_range && !again {
         return print(&format!(
-            "0 to execute: every plan of the range has its execution; --again repeats those that failed, see `waypost schedule history {name}`"
+            "0 to execute: every plan of the range has its execution; --again repeats those that failed, see `{history}`"
         ));
     }
-    print(&format!("{added} to execute; see `waypost schedule history {name}`"))
+    print(&format!("{added} to execute; see `{history}`"))
 }

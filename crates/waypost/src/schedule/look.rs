@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use serde_json::json;
 use waypost_kernel::Time;
 use waypost_kernel::schedule::{Timing, Zone, in_words};
+use waypost_kernel::text::shell_word;
 use waypost_store::{ExecutionFilter, ExecutionRow, ScheduleFilter, ScheduleSummary, Store, StoreError, iso};
 use waypost_worker::schedules::{View, find, note, shown, upcoming};
 
 use crate::output::{Format, Result, cell, cells, print, print_list, status_in_small_letters, table, tell};
-use crate::place::tenant;
+use crate::place::{suggested, tenant};
 use crate::run::age;
 
 const PAGE: usize = 500;
@@ -21,7 +22,8 @@ pub async fn list(store: &dyn Store, output: Format) -> Result {
     print_list(objects, output, || as_table(&all, now))?;
     let nobodys = all.iter().filter(|view| is_nobodys(&view.summary)).count();
     if nobodys > 0 && output == Format::Table {
-        tell(&format!("nobody fires {nobodys} of these; `waypost schedule show NAME` says what to do"));
+        let show = suggested("schedule show NAME");
+        tell(&format!("nobody fires {nobodys} of these; `{show}` says what to do"));
     }
     Ok(())
 }
@@ -61,7 +63,7 @@ fn next_of(view: &View, now: Time) -> String {
 
 fn as_table(all: &[View], now: Time) -> String {
     if all.is_empty() {
-        return "there are no schedules: `waypost schedule apply FILE` adds some".into();
+        return format!("there are no schedules: `{}` adds some", suggested("schedule apply FILE"));
     }
     let rows = all.iter().map(|view| {
         let summary = &view.summary;
@@ -140,12 +142,18 @@ fn described(view: &View, now: Time) -> Vec<String> {
     lines
 }
 
+/// The processes that fire what was applied.
+pub fn who_could_fire() -> String {
+    let [run, serve, dev] = ["schedule run --allow-commands", "serve --allow-commands", "dev"].map(suggested);
+    format!("`{run}`, `{serve}` or `{dev}`")
+}
+
 fn who_fires(summary: &ScheduleSummary) -> String {
     match (summary.fired_by, summary.row.carried) {
-        (0, true) => "nobody: start `waypost schedule run --allow-commands`, `waypost serve --allow-commands` or `waypost dev`".to_owned(),
+        (0, true) => format!("nobody: start {}", who_could_fire()),
         (0, false) => format!(
-            "nobody: no process has it in its waypost.toml as it is here; start one that has, or `waypost schedule remove {}`",
-            summary.row.name
+            "nobody: no process has it in its waypost.toml as it is here; start one that has, or `{}`",
+            suggested(&format!("schedule remove {}", shell_word(&summary.row.name)))
         ),
         (1, _) => "1 process".to_owned(),
         (count, _) => format!("{count} processes"),

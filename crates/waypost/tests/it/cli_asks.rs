@@ -5,29 +5,18 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Shop, eventually};
+use crate::support::{Shop, eventually, playbook};
 
-const PLAYBOOK: &str = r#"
-name = "ship"
-lifecycle = "job"
-
-[[step]]
-name = "build"
-exec = ["echo", "built"]
-
-[[step]]
-name = "go ahead?"
-ask = "ship it to production?"
-choices = ["approve", "reject"]
-
-[[step]]
-name = "ship"
-when = '''steps["go ahead?"].output.choice == "approve"'''
-exec = ["echo", "shipped by {{ steps['go ahead?'].output.by }}: {{ steps['go ahead?'].output.reason }}"]
-"#;
+/// `more` is said of its question.
+fn ship(more: &str) -> String {
+    let ask = format!("ask = \"ship it to production?\"\n{more}choices = [\"approve\", \"reject\"]");
+    let ship = r#"when = '''steps["go ahead?"].output.choice == "approve"'''
+exec = ["echo", "shipped by {{ steps['go ahead?'].output.by }}: {{ steps['go ahead?'].output.reason }}"]"#;
+    playbook("ship", "job", &[("build", r#"exec = ["echo", "built"]"#), ("go ahead?", &ask), ("ship", ship)])
+}
 
 fn asked(shop: &Shop) -> String {
-    fs::write(shop.path("ship.toml"), PLAYBOOK).unwrap();
+    fs::write(shop.path("ship.toml"), ship("")).unwrap();
     let ran = shop.run(&["run", "start", "ship.toml", "--wait"]);
     let id = shop.runs()[0]["run_id"].as_str().unwrap().to_owned();
     let answer = format!("answer with: waypost run resume {id} --resolve 'go ahead?=approve|reject'");
@@ -149,8 +138,7 @@ fn a_run_that_is_forced_on_says_that_nobody_answered() {
 #[test]
 fn a_question_whose_time_is_over_is_shown_as_over() {
     for shop in [Shop::new(), Shop::on_postgres()] {
-        let text = PLAYBOOK.replace("choices =", "timeout = \"1h\"\nchoices =");
-        fs::write(shop.path("ship.toml"), text).unwrap();
+        fs::write(shop.path("ship.toml"), ship("timeout = \"1h\"\n")).unwrap();
         assert_eq!(shop.run(&["run", "start", "ship.toml", "--wait"]).code, Some(6));
         let id = shop.runs()[0]["run_id"].as_str().unwrap().to_owned();
         let hour = waypost_kernel::Span::from_seconds(3_601);
@@ -167,5 +155,42 @@ fn a_question_whose_time_is_over_is_shown_as_over() {
             shop.show(&id)["error_code"] == "NOBODY_ANSWERED"
         });
         shop.verifies();
+    }
+}
+
+/// Two questions; nobody answers the first one in time.
+fn two() -> String {
+    let ask = |question: &str, timeout: &str| {
+        format!(
+            "needs = []\nask = \"{question}\"\ntimeout = \"{timeout}\"\non_timeout = \"no\"\nchoices = [\"yes\", \"no\"]"
+        )
+    };
+    playbook("two", "job", &[("quick", &ask("quick?", "1h")), ("slow", &ask("slow?", "3h"))])
+}
+
+// proves U4: whoever waits for the run goes on waiting for it, since it goes on by itself
+#[test]
+fn who_waits_for_a_run_that_nobody_answered_in_time_sees_it_go_on() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        fs::write(shop.path("two.toml"), two()).unwrap();
+        let hour = waypost_kernel::Span::from_seconds(3_601);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let late = || {
+            let run = shop.ends(6, &["run", "start", "two.toml", "--wait"]);
+            runtime.block_on(async { shop.store().await.advance_clock(hour).await.unwrap() });
+            run["run_id"].as_str().unwrap().to_owned()
+        };
+        let id = late();
+        shop.run(&["run", "resume", &id])
+            .expect(5, &["nobody answered until", "goes on with it", &format!("waypost run watch {id}")]);
+        // It asks what is left, by itself.
+        shop.run(&["run", "resume", &id, "--wait"]).expect(6, &["slow: slow? (yes, no"]);
+        let id = late();
+        shop.run(&["run", "resume", &id, "--resolve", "slow=yes", "--wait"]).expect(0, &["completed"]);
+        let id = late();
+        let mut watch = shop.spawn(&["run", "watch", &id]);
+        let _worker = shop.spawn(&["worker", "--allow-commands"]);
+        assert_eq!(watch.end(), Some(6), "the other question is asked");
+        assert_eq!(shop.show(&id)["details"]["hosts_with_blockers"], 1);
     }
 }

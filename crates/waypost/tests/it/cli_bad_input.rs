@@ -107,7 +107,7 @@ fn bad_input_is_refused_and_leaves_nothing_behind() {
         for word in words {
             assert!(ran.err.contains(word), "{what}: no {word:?} in {}", ran.err);
         }
-        assert!(ran.err.len() < 3_600, "{what}: a wall of text: {}", ran.err);
+        assert!(ran.err.len() < 4_200, "{what}: a wall of text: {}", ran.err);
         assert_eq!(ran.out, "", "{what}: data on stdout");
         assert!(!ran.err.contains("panicked"), "{what}: {}", ran.err);
     }

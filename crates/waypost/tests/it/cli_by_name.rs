@@ -242,6 +242,24 @@ fn a_folder_of_ones_own_is_found_by_name_and_worked_here() {
     assert_eq!((&run["status"], &run["carried"]), (&json!("completed"), &Value::Null));
 }
 
+// proves U1 and U9
+#[test]
+fn what_cannot_be_worked_here_is_neither_taken_nor_given_back() {
+    let shop = with_folder(Shop::new());
+    {
+        let (_server, url) = shop.serve(&["serve", "--playbooks", "books", "--queue", "deploys"]);
+        let args = ["--url", &url, "run", "start", "excl", "--input", "env=x", "--here"];
+        shop.run(&args).expect(2, &["the playbook excl is not here", "--playbooks DIR"]);
+        assert_eq!(shop.json(&["run", "list"]), json!([]));
+    }
+    // The database knows the name, and nobody is there to work it.
+    shop.run(&["run", "start", "excl", "--input", "env=x", "--here"]).expect(2, &["is not here"]);
+    let waited = ["run", "start", "excl", "--input", "env=x", "--wait", "--timeout", "3s"];
+    shop.run(&waited).expect(124, &["no live worker"]);
+    let events = shop.ok(&["run", "events", "@1"]);
+    assert!(!events.contains("claim") && !events.contains("release"), "{events}");
+}
+
 #[test]
 fn a_new_playbook_is_sound_and_nothing_is_overwritten() {
     let shop = Shop::new();

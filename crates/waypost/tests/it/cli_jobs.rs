@@ -64,7 +64,7 @@ fn a_blocked_job_waits_and_goes_on_with_decisions() {
         assert_eq!(ha(&shop), ["off", "on"]);
         shop.run(&["run", "resume", &id]).expect(
             2,
-            &["waits for decisions about esx1, esx2", "--resolve 'esx1=power_off|skip' --resolve esx2=skip"],
+            &["waits for decisions about esx1, esx2", "--resolve esx1=DECISION --resolve esx2=skip"],
         );
         let one = ["run", "resume", &id, "--resolve", "esx1=power_off", "--reason", "agreed", "--wait"];
         let kept = shop.run(&one);
@@ -248,6 +248,72 @@ fn a_step_that_its_worker_left_says_why_it_was_skipped() {
     assert!(shown.contains("it had begun before, and was not begun again"), "{shown}");
     assert!(line("second").trim_end().ends_with("skipped"), "{shown}");
     shop.verifies();
+}
+
+/// What ran before a pause, and was to run again after it, is not told as if it never had.
+// proves J6, J5
+#[test]
+fn what_ran_before_a_pause_says_so_when_the_run_is_cancelled_after_it() {
+    let shop = Shop::new();
+    let text = r#"name = "p"
+lifecycle = "job"
+[[step]]
+name = "lock"
+exec = ["true"]
+[[step]]
+name = "sure"
+ask = "go on?"
+choices = ["yes", "no"]
+[[step]]
+name = "ship"
+exec = ["true"]
+[[cleanup]]
+name = "unlock"
+after = "lock"
+exec = ["true"]
+"#;
+    fs::write(shop.path("p.toml"), text).unwrap();
+    let run = shop.ends(6, &["run", "start", "p.toml", "--wait"]);
+    let id = run["run_id"].as_str().unwrap();
+    shop.ok(&["run", "resume", id, "--resolve", "sure=yes"]);
+    shop.ok(&["run", "cancel", id]);
+    let shown = shop.ok(&["run", "show", id]);
+    let line = |name: &str| shown.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    for name in ["lock", "unlock"] {
+        assert!(line(name).contains("it ran before the pause, and was not begun again"), "{name}:\n{shown}");
+    }
+    assert!(line("sure").contains("it had begun before, and was not begun again"), "{shown}");
+    assert!(line("ship").trim_end().ends_with("skipped"), "{shown}");
+}
+
+/// A cleanup that failed is in the words of whatever end its run has, and of those who wait for that.
+// proves X8
+#[test]
+fn a_cancelled_run_says_that_its_cleanup_failed() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        let text = r#"name = "p"
+lifecycle = "job"
+[[step]]
+name = "lock"
+exec = ["sh", "-c", "touch begun; while [ ! -e go ]; do sleep 0.02; done"]
+[[cleanup]]
+name = "unlock it"
+after = "lock"
+exec = ["sh", "-c", "exit 4"]
+"#;
+        fs::write(shop.path("p.toml"), text).unwrap();
+        let id = shop.ok(&["run", "start", "p.toml"]).trim().to_owned();
+        let mut worker = shop.spawn(&["worker", "--allow-commands", "--grace", "100ms"]);
+        eventually("the step begins", std::time::Duration::from_secs(60), || shop.path("begun").exists());
+        shop.ok(&["run", "cancel", &id, "--reason", "enough"]);
+        let watched = shop.run(&["run", "watch", &id]);
+        watched.expect(3, &["CANCELLED: enough", "cleanup failed: what was to be undone was not: unlock it"]);
+        let shown = shop.ok(&["run", "show", &id]);
+        assert!(shown.contains("cleanup failed: what was to be undone was not: unlock it"), "{shown}");
+        assert_eq!(shop.show(&id)["details"]["cleanup_failed"], json!(["unlock it"]));
+        worker.signal("TERM");
+        worker.end();
+    }
 }
 
 /// A run that nobody has names no worker; a cancel of it says what became of its step, and a step that its handler skipped was not left.

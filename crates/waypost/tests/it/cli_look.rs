@@ -122,7 +122,7 @@ fn a_word_that_was_typed_wrongly_is_an_error_also_over_http() {
         ask(&["--status", "faild"]).expect(2, &["status", "faild", "did you mean `failed`"]);
         ask(&["--lifecycle", "deplo"]).expect(2, &["lifecycle", "deplo", "deploy", "job"]);
         ask(&["--lifecycle", "job", "--status", "success"]).expect(2, &["status", "completed"]);
-        ask(&["--queue", "bilds"]).expect(2, &["queue", "bilds", "builds"]);
+        ask(&["--queue", "bilds"]).expect(0, &["queue", "bilds", "builds"]);
         ask(&["--queue", "builds", "--status", "failed"]).expect(0, &[]);
         ask(&["--limit", "0"]).expect(2, &["--limit"]);
     }
@@ -174,9 +174,15 @@ fn what_must_be_there_is_not_made() {
     }
     assert_eq!(std::fs::read_dir(shop.folder()).unwrap().count(), 0, "nothing is left behind");
     shop.queue(&[], "true");
-    shop.run(&["queue", "resume", "defualt"]).expect(2, &["no run is or was in", "did you mean `default`"]);
-    shop.ok(&["queue", "pause", "later", "--reason", "before its first run"]);
+    shop.run(&["queue", "resume", "defualt"]).expect(4, &["no run is or was in", "did you mean `default`"]);
+    shop.run(&["queue", "pause", "later", "--reason", "before its first run"])
+        .expect(0, &["no run is or was in `later`", "the pause is kept"]);
+    assert_eq!(shop.run(&["queue", "limit", "later", "0"]).err, "", "it is known by its pause");
     shop.ok(&["queue", "resume", "later"]);
+    let listed = shop.run(&["run", "list", "--queue", "defualt", "-o", "json"]);
+    listed.expect(0, &["no run is or was in", "did you mean `default`"]);
+    assert_eq!(listed.out, "[]\n");
+    shop.run(&["run", "show", "@2"]).expect(4, &["there is no run @2: there is 1"]);
 }
 
 /// Least of all in somebody else's database.
@@ -229,7 +235,7 @@ fn a_server_that_is_named_is_asked_or_the_command_refused() {
 fn a_run_is_shown_with_what_matters_first_and_what_its_steps_gave() {
     let shop = Shop::new();
     let ran = playbook(&shop);
-    ran.expect(3, &["▶ build", "pack 30 %", "✓ build", "✗ ship to eu", "(EXIT_3)", "✓ unlock eu"]);
+    ran.expect(3, &["▶ build", "pack 100 %", "✓ build", "✗ ship to eu", "(EXIT_3)", "✓ unlock eu"]);
     assert!(!ran.err.contains("{{") && !ran.err.contains("Run finished"), "{}", ran.err);
     let shown = shop.ok(&["run", "show", "@1"]);
     let head: Vec<&str> = shown.lines().take(2).collect();

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{SOON, Shop, eventually, id_of};
+use crate::support::{SOON, Shop, eventually, id_of, playbook};
 
 /// Each step leaves a line in `did`. `ship us` fails until `us-is-up` is there.
 const SHOP: &str = r#"name = "shop"
@@ -46,6 +46,12 @@ fn did(shop: &Shop) -> Vec<String> {
     let text = fs::read_to_string(shop.path("did")).unwrap_or_default();
     let _ = fs::remove_file(shop.path("did"));
     text.lines().map(str::to_owned).collect()
+}
+
+/// What a step does that leaves a line in `did`, which may name its item as `$0`.
+fn leaves(line: &str) -> String {
+    let item = if line.contains("$0") { ", \"{{ item }}\"" } else { "" };
+    format!("exec = [\"sh\", \"-c\", \"echo {line} >> did\"{item}]")
 }
 
 fn items(shop: &Shop, run: &Value) -> Vec<(String, String)> {
@@ -196,7 +202,7 @@ fn what_is_advised_instead_of_a_retry_works() {
     let old = failed_run(&shop);
     let id = id_of(&old);
     shop.run(&["run", "retry", id])
-        .expect(5, &[&format!("waypost run replay {id} --failed goes on where it failed")]);
+        .expect(5, &[&format!("`waypost run replay {id} --failed` goes on where it failed")]);
     let schedule = "[[schedule]]\nname = \"flaky\"\ncadence = \"1h\"\nfirst = \"latest\"\nbackoff = []\nexec = [\"false\"]\n";
     fs::write(shop.path("waypost.toml"), schedule).unwrap();
     let (_server, _) = shop.serve(&["serve"]);
@@ -254,31 +260,17 @@ fn what_people_decided_stays_decided() {
 #[test]
 fn what_was_left_out_because_of_what_failed_is_done_then() {
     let shop = Shop::new();
-    let text = r#"name = "maybe"
-lifecycle = "job"
-
-[[step]]
-name = "check"
-continue_on_failure = true
-exec = ["test", "-e", "ok"]
-
-[[step]]
-name = "ship"
-when = "steps.check.ok"
-exec = ["sh", "-c", "echo ship >> did"]
-
-[[step]]
-name = "alarm"
-when = "not steps.check.ok"
-exec = ["sh", "-c", "echo alarm >> did"]
-
-[[step]]
-name = "tell {{ item }}"
-id = "tell"
-for_each = "[1, 2]"
-when = "steps.check.ok"
-exec = ["sh", "-c", "echo tell $0 >> did", "{{ item }}"]
-"#;
+    let steps = [
+        ("check", "continue_on_failure = true\nexec = [\"test\", \"-e\", \"ok\"]".to_owned()),
+        ("ship", format!("when = \"steps.check.ok\"\n{}", leaves("ship"))),
+        ("alarm", format!("when = \"not steps.check.ok\"\n{}", leaves("alarm"))),
+        (
+            "tell {{ item }}",
+            format!("id = \"tell\"\nfor_each = \"[1, 2]\"\nwhen = \"steps.check.ok\"\n{}", leaves("tell $0")),
+        ),
+    ];
+    let steps: Vec<(&str, &str)> = steps.iter().map(|(name, more)| (*name, more.as_str())).collect();
+    let text = playbook("maybe", "job", &steps);
     fs::write(shop.path("maybe.toml"), text).unwrap();
     let old = shop.ends(3, &["run", "start", "maybe.toml", "--wait"]);
     assert_eq!(did(&shop), ["alarm"]);
@@ -344,4 +336,58 @@ fn a_replay_from_a_step_goes_by_what_waits_for_it() {
     shop.run(&["run", "replay", id, "--from", "after a"])
         .expect(2, &["\"after a\" waits for \"a\", which is failed", "replay from there"]);
     shop.verifies();
+}
+
+// proves U3: parts that may be under way at once do not wait for one another; one after the other, they do
+#[test]
+fn a_replay_from_a_part_of_a_list_goes_by_how_its_parts_run() {
+    for (parallel, expected) in
+        [("parallel = 3", &["part 2", "tell"][..]), ("", &["part 2", "part 3", "tell"])]
+    {
+        let shop = Shop::new();
+        let parts = format!("id = \"part\"\nfor_each = \"[1, 2, 3]\"\n{parallel}\n{}", leaves("part $0"));
+        let text = playbook("parts", "job", &[("part {{ item }}", &parts), ("tell", &leaves("tell"))]);
+        fs::write(shop.path("parts.toml"), text).unwrap();
+        let old = shop.json(&["run", "start", "parts.toml", "--wait"]);
+        did(&shop);
+        let new = shop.json(&["run", "replay", id_of(&old), "--from", "part[2]", "--wait"]);
+        assert_eq!(
+            (&new["status"], did(&shop)),
+            (&json!("completed"), expected.iter().map(|it| (*it).to_owned()).collect())
+        );
+        shop.run(&["run", "replay", id_of(&old), "--failed"])
+            .expect(2, &["failed: nothing of the run failed"]);
+        shop.verifies();
+    }
+}
+
+/// A step that said that nothing more is needed has completed: what failed beside it is done again, and it is not.
+// proves U3
+#[test]
+fn a_step_that_finished_early_is_not_done_again() {
+    let ends = r#"exec = ["sh", "-c", "echo enough >> did; echo '{\"outcome\": \"finish\", \"output\": 7}' > $WAYPOST_OUTPUT"]"#;
+    let fails = |name: &str| format!("exec = [\"sh\", \"-c\", \"echo {name} >> did; test -e mended\"]");
+    let text = format!(
+        "name = \"early\"\nlifecycle = \"job\"\n[[step]]\nname = \"check\"\ncontinue_on_failure = true\n{}\n[[step]]\nname = \"enough\"\n{ends}\n\
+         [[step]]\nname = \"beside\"\nneeds = []\ncontinue_on_failure = true\n{}\n[[step]]\nname = \"rest\"\nneeds = [\"enough\"]\n{}\n",
+        fails("check"),
+        fails("beside"),
+        leaves("rest"),
+    );
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        fs::write(shop.path("early.toml"), &text).unwrap();
+        let old = shop.ends(3, &["run", "start", "early.toml", "--wait"]);
+        let mut first = did(&shop);
+        first.sort();
+        assert_eq!(first, ["beside", "check", "enough"]);
+        fs::write(shop.path("mended"), "").unwrap();
+        let new = shop.ends(0, &["run", "replay", id_of(&old), "--failed", "--wait"]);
+        let mut again = did(&shop);
+        again.sort();
+        assert_eq!(again, ["beside", "check"]);
+        let all =
+            [("check", "completed"), ("enough", "completed"), ("beside", "completed"), ("rest", "skipped")];
+        assert_eq!(items(&shop, &new), pairs(&all));
+        shop.verifies();
+    }
 }

@@ -33,7 +33,9 @@ fn schedules_are_applied_listed_paused_and_removed() {
     let added = shop.ok(&["schedule", "apply", "waypost.toml"]);
     let (hello, nightly) = added.trim().split_once('\n').unwrap();
     assert!(
-        hello.starts_with("hello: added; its latest plan, ") && hello.ends_with(", is executed at once"),
+        hello.starts_with(
+            "hello: added; first its latest plan, as soon as a process that fires schedules sees it; now "
+        ),
         "{added}"
     );
     assert!(nightly.starts_with("nightly: added; first at ") && nightly.contains(" 02:00:00 +0"), "{added}");

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::{SOON, Shop, eventually, id_of};
+use crate::support::{SOON, Shop, eventually, id_of, playbook};
 
 fn both() -> [Shop; 2] {
     [Shop::new(), Shop::on_postgres()]
@@ -100,6 +100,56 @@ fn a_run_that_is_started_here_is_worked_here() {
         shop.run(&["run", "replay", &again, "--here"]).expect(0, &["queued → claimed → running → success"]);
         let events = shop.json(&["run", "events", id_of(&replayed)]);
         assert_ne!(events[1]["by"], other.as_str(), "{events}");
+        shop.verifies();
+    }
+}
+
+/// A command that lets a run go on, and the claim of it, are one: a worker that waits for such runs does not get it.
+// proves U9
+#[test]
+fn a_run_that_goes_on_here_is_worked_here() {
+    for shop in both() {
+        let pauses = r#"exec = ["sh", "-c", "test -e done || { touch done; echo '{\"outcome\": \"pause\"}' > $WAYPOST_OUTPUT; }"]"#;
+        let text = playbook("pauses", "job", &[("look", pauses)]);
+        fs::write(shop.path("pauses.toml"), text).unwrap();
+        let (_server, url) = shop.serve(&["serve", "--allow-commands", "--slots", "4"]);
+        eventually("the worker is known", SOON, || {
+            !shop.json(&["worker", "list"]).as_array().unwrap().is_empty()
+        });
+        let other = shop.json(&["worker", "list"])[0]["name"].as_str().unwrap().to_owned();
+        for number in 0..6 {
+            let _ = fs::remove_file(shop.path("done"));
+            let paused = shop.ends(6, &["run", "start", "pauses.toml", "--wait"]);
+            let resume = ["run", "resume", id_of(&paused), "--force", "--here"];
+            let ran = if number % 2 == 0 { shop.run(&resume) } else { shop.asks(&url, &resume) };
+            ran.expect(0, &["running → completed"]);
+            let events = shop.json(&["run", "events", id_of(&paused)]);
+            let claim = events.as_array().unwrap().iter().rfind(|event| event["command"] == "claim").unwrap();
+            assert_ne!(claim["by"], other.as_str(), "{events}");
+        }
+        shop.verifies();
+    }
+}
+
+/// Whoever waits for a run goes on with it when its worker is gone and no other is there.
+// proves U9
+#[test]
+fn who_waits_takes_over_from_a_worker_that_died() {
+    for shop in both() {
+        let holds = r#"exec = ["sh", "-c", "touch begun; until test -e go; do sleep 0.02; done"]"#;
+        let text = playbook("long", "job", &[("look", holds)]);
+        fs::write(shop.path("long.toml"), text).unwrap();
+        let mut worker = shop.spawn(&["worker", "--allow-commands", "--lease", "1s"]);
+        eventually("the worker is known", SOON, || {
+            !shop.json(&["worker", "list"]).as_array().unwrap().is_empty()
+        });
+        let mut waits = shop.spawn(&["run", "start", "long.toml", "--wait"]);
+        eventually("it is worked", SOON, || shop.path("begun").exists());
+        worker.kill();
+        fs::write(shop.path("go"), "").unwrap();
+        assert_eq!(waits.end(), Some(0));
+        let run = shop.runs()[0].clone();
+        assert_eq!((&run["status"], &run["take_overs"]), (&json!("completed"), &json!(1)), "{run}");
         shop.verifies();
     }
 }

@@ -48,15 +48,68 @@ fn a_running_command_is_stopped_by_a_cancel_from_another_process() {
 
 #[test]
 fn an_interrupt_cancels_the_run_and_is_the_exit_code() {
+    for (signal, flag) in
+        [("INT", "--wait"), ("TERM", "--wait"), ("HUP", "--wait"), ("TERM", "--here"), ("HUP", "--here")]
+    {
+        let shop = Shop::new();
+        let mut waiting = shop.spawn(&["run", "start", flag, "--", "sh", "-c", SLEEPS]);
+        let process = process(&mut waiting);
+        waiting.signal(signal);
+        assert_eq!(waiting.end(), Some(130), "{signal}");
+        assert!(!process.is_alive(), "{signal}");
+        assert_eq!(shop.runs()[0]["status"], "cancelled", "{signal}");
+        assert_eq!(shop.runs()[0]["error_msg"], "interrupted", "{signal}");
+        shop.verifies();
+    }
+}
+
+#[test]
+fn who_follows_a_run_again_is_interrupted_alike() {
     let shop = Shop::new();
-    let mut waiting = shop.spawn(&["run", "start", "--wait", "--", "sh", "-c", SLEEPS]);
-    let process = process(&mut waiting);
-    waiting.signal("INT");
-    assert_eq!(waiting.end(), Some(130));
+    let script = "test -e again || exit 1; echo $$ $(cut -d' ' -f22 /proc/$$/stat); exec sleep 600";
+    shop.run(&["run", "start", "--wait", "--", "sh", "-c", script]).expect(3, &[]);
+    let old = shop.runs().remove(0);
+    std::fs::write(shop.path("again"), "").unwrap();
+    let mut replay = shop.spawn(&["run", "replay", old["run_id"].as_str().unwrap(), "--here"]);
+    let process = process(&mut replay);
+    replay.signal("TERM");
+    assert_eq!(replay.end(), Some(130));
     assert!(!process.is_alive());
-    assert_eq!(shop.runs()[0]["status"], "cancelled");
     assert_eq!(shop.runs()[0]["error_msg"], "interrupted");
-    shop.verifies();
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_the_cancel() {
+    let shop = Shop::new();
+    let stubborn = "trap '' TERM; echo $$ $(cut -d' ' -f22 /proc/$$/stat); while :; do sleep 0.05; done";
+    let mut waiting = shop.spawn(&["run", "start", "--here", "--", "sh", "-c", stubborn]);
+    let process = process(&mut waiting);
+    waiting.signal("TERM");
+    eventually("the cancel is asked for", SOON, || shop.runs()[0]["intent"] == "cancel");
+    waiting.signal("HUP");
+    assert_eq!(waiting.end(), Some(130));
+    eventually("nothing of it is left", SOON, || !process.is_alive());
+}
+
+/// `nohup` has the hangup ignored.
+#[test]
+fn a_hangup_that_is_ignored_stays_so() {
+    let shop = Shop::new();
+    let script = "touch begun; until test -e go; do sleep 0.01; done";
+    let mut command = shop.command(&[]);
+    let program = command.get_program().to_owned();
+    command = {
+        let mut nohup = std::process::Command::new("nohup");
+        crate::support::surround(&mut nohup, shop.folder());
+        nohup.arg(program).args(["run", "start", "--here", "--", "sh", "-c", script]);
+        nohup
+    };
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut waiting = Running(command.spawn().unwrap());
+    eventually("it begins", SOON, || shop.path("begun").exists());
+    waiting.signal("HUP");
+    std::fs::write(shop.path("go"), "").unwrap();
+    assert_eq!(waiting.end(), Some(0));
 }
 
 #[test]

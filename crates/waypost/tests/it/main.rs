@@ -1,14 +1,23 @@
 //! One binary for all of the command's tests: it links once.
 #![allow(clippy::unwrap_used)]
 
+mod agent_errors;
+mod agents;
+mod agents_guide;
 mod attacks;
+mod bulk_page;
+mod bulk_rate;
+mod bulk_soak;
+mod cli_alerts;
 mod cli_asks;
 mod cli_backup;
 mod cli_bad_database;
 mod cli_bad_input;
+mod cli_bulk;
 mod cli_by_name;
 mod cli_environment;
 mod cli_golden;
+mod cli_hints;
 mod cli_init;
 mod cli_jobs;
 mod cli_look;
@@ -26,9 +35,12 @@ mod cli_terminal;
 mod cli_tokens;
 mod cli_waiting;
 mod cli_workers;
+mod console;
 mod cron_faults;
 mod demo;
+mod dev_reload;
 mod examples_http;
+mod frozen;
 mod history;
 mod hostile_steps;
 mod http;
@@ -39,6 +51,9 @@ mod metrics;
 mod operate;
 mod postgres_faults;
 mod projection;
+mod projection_kills;
+mod projection_left;
+mod proposals;
 mod rolling_update;
 mod schemathesis;
 mod serve;

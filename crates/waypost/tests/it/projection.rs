@@ -1,37 +1,19 @@
-//! Runs of agents as documents in a folder, seen from outside: by one command, and beside processes that are killed.
+//! Runs of agents as documents in a folder, seen from outside, by one command.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Running, Shop, eventually};
+use crate::support::{Shop, playbook};
 
-const WORKERS: usize = 2;
-const RUNS: usize = 6;
-const SOON: Duration = Duration::from_secs(60);
-/// Leases of 2 s, and what is left to work.
-const DRAINED: Duration = Duration::from_secs(300);
-
-const PLAYBOOK: &str = r#"
-name = "archivist-violin"
-lifecycle = "agent"
-[[step]]
-name = "load-context"
-exec = ["sleep", "0.05"]
-[[step]]
-name = "execute-agent"
-exec = ["sleep", "0.1"]
-[[step]]
-name = "finalize"
-exec = ["true"]
-"#;
-
-/// `./scripts/soak projection` asks for more.
-fn kills() -> usize {
-    std::env::var("WAYPOST_KILLS").map_or(4, |text| text.parse().unwrap())
+fn agent() -> String {
+    let steps = [
+        ("load-context", r#"exec = ["sleep", "0.05"]"#),
+        ("execute-agent", r#"exec = ["sleep", "0.1"]"#),
+        ("finalize", r#"exec = ["true"]"#),
+    ];
+    playbook("archivist-violin", "agent", &steps)
 }
 
 fn document(shop: &Shop, id: &str, name: &str) -> Option<Value> {
@@ -42,7 +24,7 @@ fn document(shop: &Shop, id: &str, name: &str) -> Option<Value> {
 
 fn agent_shop() -> Shop {
     let shop = Shop::new();
-    fs::write(shop.path("agent.toml"), PLAYBOOK).unwrap();
+    fs::write(shop.path("agent.toml"), agent()).unwrap();
     shop
 }
 
@@ -79,83 +61,4 @@ fn what_cannot_be_rebuilt_is_told() {
     assert_eq!(ran.status.code(), Some(2));
     assert!(told.contains("WAYPOST_OBJECT_STORE") && told.contains("s3://bucket/prefix"), "{told}");
     assert!(!told.contains("secret"), "{told}");
-}
-
-/// Whoever reads status.json again and again.
-#[derive(Default)]
-struct Reader {
-    seen: BTreeMap<String, Value>,
-    changes: usize,
-}
-
-impl Reader {
-    fn look(&mut self, shop: &Shop, ids: &[String]) -> usize {
-        for id in ids {
-            let Some(status) = document(shop, id, "status.json") else {
-                assert!(!self.seen.contains_key(id), "it was there");
-                continue;
-            };
-            if status["status"] == "completed" {
-                let manifest = document(shop, id, "manifest.json").expect("the manifest is there before");
-                assert_eq!(manifest["finished_at"], status["finished_at"]);
-            }
-            let before = self.seen.insert(id.clone(), status.clone()).unwrap_or_default();
-            if before != status {
-                self.changes += 1;
-                check(&before, &status);
-            }
-        }
-        self.seen.values().filter(|status| is_terminal(status)).count()
-    }
-}
-
-fn is_terminal(status: &Value) -> bool {
-    status["status"] == "completed" || status["status"] == "failed"
-}
-
-fn check(before: &Value, after: &Value) {
-    let order = ["requested", "queued", "running", "completed", "failed"];
-    let place = |status: &Value| order.iter().position(|name| status["status"] == *name);
-    assert!(!is_terminal(before), "a terminal document does not change: {before} → {after}");
-    assert!(place(before) <= place(after), "{before} → {after}");
-    assert!(before["steps_completed"].as_u64() <= after["steps_completed"].as_u64(), "{before} → {after}");
-}
-
-fn worker(shop: &Shop) -> Running {
-    shop.spawn(&["worker", "--allow-commands", "--lease", "2s", "--slots", "2", "--grace", "1s"])
-}
-
-// proves A4
-#[test]
-fn processes_that_are_killed_move_no_document_back() {
-    let shop = agent_shop();
-    let mut workers: Vec<Running> = (0..WORKERS).map(|_| worker(&shop)).collect();
-    let mut reader = Reader::default();
-    let mut ids: Vec<String> = Vec::new();
-    for kill in 0..kills() {
-        // Always some that are not done: a kill meets somebody who writes.
-        while ids.len() < RUNS || ids.len() - reader.look(&shop, &ids) < RUNS / 2 {
-            ids.push(shop.ok(&["run", "start", "agent.toml"]).trim().to_owned());
-        }
-        let goal = reader.changes + 3;
-        eventually("documents go on", SOON, || {
-            reader.look(&shop, &ids);
-            reader.changes >= goal
-        });
-        workers[kill % WORKERS].kill();
-        workers[kill % WORKERS] = worker(&shop);
-    }
-    eventually("every run has its last document", DRAINED, || reader.look(&shop, &ids) == ids.len());
-    let count = |name: &str| reader.seen.values().filter(|status| status["status"] == name).count();
-    println!(
-        "{} kills, {} runs, {} completed, {} failed, {} changes of documents",
-        kills(),
-        ids.len(),
-        count("completed"),
-        count("failed"),
-        reader.changes
-    );
-    assert!(count("completed") > 0);
-    drop(workers);
-    shop.verifies();
 }

@@ -246,7 +246,7 @@ fn what_people_do_is_kept_the_same_with_and_without_a_server() {
         json!(["default", "tester", "cancel", "the run", "wrong branch"]),
         json!(["default", "tester", "queue.pause", "default", "upgrade"]),
         json!(["default", "tester", "queue.resume", "default", "done"]),
-        json!(["default", "tester", "queue.limit", "default", "slow disk"]),
+        json!(["default", "tester", "queue.limit", "default", "limit 4: slow disk"]),
         json!(["default", "tester", "token.create", "the token", null]),
         json!(["default", "tester", "token.revoke", "the token", "leaked"]),
     ];

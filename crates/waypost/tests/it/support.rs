@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ pub struct Shop {
     folder: TempDir,
     /// Of a shop on PostgreSQL: where its runs are, and what lives as long as it.
     server: Option<(String, Option<Postgres>)>,
+    /// What its commands find in their environment.
+    env: Vec<(&'static str, &'static str)>,
 }
 
 /// A command that ended.
@@ -38,7 +41,8 @@ pub struct Running(pub Child);
 
 impl Shop {
     pub fn new() -> Shop {
-        Shop { folder: tempfile::Builder::new().prefix("waypost-cli-").tempdir().unwrap(), server: None }
+        let folder = tempfile::Builder::new().prefix("waypost-cli-").tempdir().unwrap();
+        Shop { folder, server: None, env: Vec::new() }
     }
 
     /// On a database of its own, with the schema in it.
@@ -52,8 +56,19 @@ impl Shop {
         Shop { server: Some((url.to_owned(), None)), ..Shop::new() }
     }
 
+    #[must_use]
+    pub fn with_env(mut self, name: &'static str, value: &'static str) -> Shop {
+        self.env.push((name, value));
+        self
+    }
+
     pub fn database_url(&self) -> String {
         self.server.as_ref().expect("a shop on PostgreSQL").0.clone()
+    }
+
+    /// Of a shop on PostgreSQL.
+    pub fn url(&self) -> Option<&str> {
+        self.server.as_ref().map(|(url, _)| url.as_str())
     }
 
     pub fn psql(&self, sql: &str) -> String {
@@ -93,7 +108,7 @@ impl Shop {
         if let Some((url, _)) = &self.server {
             command.env("WAYPOST_DATABASE_URL", url);
         }
-        command.args(args);
+        command.envs(self.env.iter().copied()).args(args);
         command
     }
 
@@ -157,14 +172,21 @@ impl Shop {
 
     /// The same on a port that the arguments name.
     pub fn serve_at(&self, args: &[&str]) -> (Running, String) {
+        let (server, url, _) = self.heard(args, "listening on ");
+        (server, url)
+    }
+
+    /// A process that stays, what follows the words on the line by which it says that it is there, and its further lines.
+    pub fn heard(&self, args: &[&str], ready: &str) -> (Running, String, Receiver<String>) {
         let mut command = self.command(args);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut server = command.spawn().unwrap();
         let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let address = lines.find_map(|line| Some(line.strip_prefix("listening on ")?.to_owned()));
-        // Read on, or the server's log would fill the pipe.
-        thread::spawn(move || lines.for_each(drop));
-        (Running(server), address.expect("the server listens"))
+        let address = lines.find_map(|line| Some(line.strip_prefix(ready)?.to_owned()));
+        let (said, heard) = channel();
+        // Read on, whether or not somebody listens: the server's log would fill the pipe.
+        thread::spawn(move || lines.for_each(|line| drop(said.send(line))));
+        (Running(server), address.expect("the server listens"), heard)
     }
 
     /// What a server answers, asked as people would.
@@ -236,6 +258,13 @@ impl Running {
     }
 }
 
+/// The text of a playbook: its steps by their names, each with what else its table says.
+pub fn playbook(name: &str, lifecycle: &str, steps: &[(&str, &str)]) -> String {
+    let step = |(name, more): &(&str, &str)| format!("\n[[step]]\nname = \"{name}\"\n{more}\n");
+    let steps: String = steps.iter().map(step).collect();
+    format!("name = \"{name}\"\nlifecycle = \"{lifecycle}\"\n{steps}")
+}
+
 /// The id of a run that a command printed.
 pub fn id_of(run: &Value) -> &str {
     run["run_id"].as_str().expect("a run has an id")
@@ -279,6 +308,13 @@ impl Process {
     pub fn is_alive(self) -> bool {
         stat(self.pid).is_some_and(|(_, started)| started == self.started)
     }
+}
+
+/// Of a number that is somebody's now.
+#[track_caller]
+pub fn process(pid: u32) -> Process {
+    let (_, started) = stat(pid).expect("it is there");
+    Process { pid, started }
 }
 
 pub fn parent(pid: u32) -> Option<u32> {

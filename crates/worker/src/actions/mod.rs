@@ -9,6 +9,8 @@ pub(crate) mod secrets;
 
 use std::path::PathBuf;
 
+use serde_json::Value;
+
 pub use call::Call;
 pub(crate) use call::OUTPUT;
 pub use exec::{MAX_OUTCOME_BYTES, read_outcome};
@@ -28,6 +30,8 @@ pub struct Rendered {
 pub enum Action {
     Exec(Exec),
     Http(Box<Http>),
+    /// Nothing is executed: this is what the step gives.
+    Output(Value),
 }
 
 /// A command without a shell.
@@ -48,6 +52,17 @@ pub struct Http {
     pub headers: Vec<(String, Sealed)>,
     pub body: Body,
     pub allow_private: bool,
+    pub reads: Reads,
+}
+
+/// What an answer is taken for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reads {
+    /// An Outcome, or what was to be fetched.
+    #[default]
+    Outcome,
+    /// A chat completion, whose text may have to be JSON.
+    Chat { is_json: bool },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +80,7 @@ impl Action {
         match self {
             Action::Exec(exec) => exec.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
             Action::Http(request) => format!("{} {}", request.method, http::without_query(&request.url)),
+            Action::Output(_) => "gives its output".to_owned(),
         }
     }
 }

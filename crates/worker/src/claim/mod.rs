@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
+use waypost_kernel::Phase;
 use waypost_store::{Claim, Claimed, DEFAULT_TENANT, PAGE_BYTES, Result, Store, StoreError, Take};
 
 use crate::claim::slots::Slots;
@@ -75,18 +76,22 @@ pub(crate) async fn claim(shared: Shared, limit: usize, number: u64) -> Result<T
         Ok(claimed) => Ok(Taken { claims: vec![claimed], is_over: true, ..none }),
         // Not due, or in another worker's hands, may change; settled or parked will not by itself.
         Err(StoreError::Refused(refusal)) => {
-            let may_change = refusal.code.is_retryable() || is_acknowledged_soon(&shared, run_id).await;
+            let may_change = refusal.code.is_retryable() || is_on_its_way(&shared, run_id).await;
             Ok(Taken { is_over: !may_change, ..none })
         }
         Err(error) => Err(error),
     }
 }
 
-/// Whether it is a draft that the engine takes on by itself.
-async fn is_acknowledged_soon(shared: &Shared, run_id: &str) -> bool {
+/// Whether it can be taken since then, or the engine takes it on by itself: a draft, or a question that nobody answered in time.
+async fn is_on_its_way(shared: &Shared, run_id: &str) -> bool {
     let tenant = shared.options.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
-    let found = shared.store.run(tenant.to_owned(), run_id.to_owned()).await;
-    found.is_ok_and(|row| row.lifecycle.acknowledgement(row.run.state).is_some())
+    let Ok(row) = shared.store.run(tenant.to_owned(), run_id.to_owned()).await else { return false };
+    if row.phase() == Phase::Ready || row.lifecycle.acknowledgement(row.run.state).is_some() {
+        return true;
+    }
+    let Some(until) = row.run.expires_at.filter(|_| row.phase() == Phase::Parked) else { return false };
+    shared.store.now().await.is_ok_and(|now| until <= now)
 }
 
 /// Claims under way at once while there is more than one brings: the database writes one while the runs of the other are
@@ -164,7 +169,7 @@ impl Claims {
             let (freed, are_taken) = (slots.freed(), slots.are_taken());
             tokio::select! {
                 biased;
-                () = reached(shutdown, Stage::Draining) => break,
+                () = reached(shutdown, Stage::Finishing) => break,
                 Some(ended) = slots.ended() => {
                     self.ended(ended.end);
                     while let Some(ended) = slots.try_ended() {

@@ -128,6 +128,11 @@ impl Slots {
         tokio::select! {
             biased;
             () = self.empty(&mut ended) => return ended,
+            () = reached(shutdown, Stage::Draining) => {}
+        }
+        tokio::select! {
+            biased;
+            () = self.empty(&mut ended) => return ended,
             () = reached(shutdown, Stage::Now) => {}
             () = sleep_until(Instant::now() + grace) => leases.stop_all(Stage::Draining),
         }

@@ -37,15 +37,16 @@ pub(crate) async fn execute(
     };
     let outcome_path = folder.path().join("outcome.json");
     let input = call.envelope().to_string().into_bytes();
-    let started = Process::start(&exec.command, options.guardian.as_deref(), input, |command| {
-        command.env_clear().envs(options.passed_env.variables());
-        if !exec.folder.as_os_str().is_empty() {
-            command.current_dir(&exec.folder);
-        }
-        // The contract's own come last: nobody may stand in for them.
-        command.envs(exec.env.iter().map(|(name, value)| (name, value.open())));
-        command.envs(call.environment(&outcome_path));
-    });
+    let started =
+        Process::start(&exec.command, options.guardian.as_deref(), input, Some(it.lease), |command| {
+            command.env_clear().envs(options.passed_env.variables());
+            if !exec.folder.as_os_str().is_empty() {
+                command.current_dir(&exec.folder);
+            }
+            // The contract's own come last: nobody may stand in for them.
+            command.envs(exec.env.iter().map(|(name, value)| (name, value.open())));
+            command.envs(call.environment(&outcome_path));
+        });
     let Started { mut process, out, err } = match started {
         Ok(started) => started,
         Err(error) => return failed(cannot_start(exec, &error)),
@@ -62,6 +63,8 @@ pub(crate) async fn execute(
     if !ended {
         process.stop(it.lease, it.grace).await;
     }
+    // Its guardian ended it in the place of this worker, which was stopped when the lease's time was over.
+    let ended = ended && !(process.is_cut_off() && it.lease.is_killed());
     process.stand_in(format!("{OUTPUT}={}", outcome_path.display())).await;
     let (status, last_line) = wind_up(it, process, output, enough).await;
     let exit = match status {

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -13,12 +14,12 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::guardian;
-use crate::lease::Lease;
+use crate::lease::{BootTime, Lease};
 
 /// For a guardian to kill what it guards, once told.
 const GUARDIAN_PATIENCE: Duration = Duration::from_secs(2);
 
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     group: Option<Pid>,
     is_guarded: bool,
@@ -26,12 +27,12 @@ pub(super) struct Process {
     ended_by: Option<i32>,
     /// From then on the group's number may be somebody else's.
     is_reaped: bool,
-    /// Writes the standard input, and holds on to a guardian's until it is dropped.
-    feeder: Option<JoinHandle<Option<ChildStdin>>>,
+    /// Writes the standard input, and tells a guardian how long the lease lasts until it is dropped.
+    feeder: Option<JoinHandle<()>>,
     children: tokio::signal::unix::Signal,
 }
 
-pub(super) struct Started {
+pub(crate) struct Started {
     pub process: Process,
     pub out: ChildStdout,
     pub err: ChildStderr,
@@ -43,6 +44,7 @@ impl Process {
         command: &[String],
         guardian: Option<&[OsString]>,
         input: Vec<u8>,
+        lease: Option<&Arc<Lease>>,
         prepare: impl FnOnce(&mut Command),
     ) -> io::Result<Started> {
         // Before the child is: its end must not be missed.
@@ -68,7 +70,10 @@ impl Process {
         else {
             return Err(io::Error::other("the child has no pipes"));
         };
-        let feeder = Some(tokio::spawn(feed(stdin, input, is_guarded)));
+        let feeder = Some(match is_guarded {
+            true => tokio::spawn(feed_guardian(stdin, input, lease.cloned())),
+            false => tokio::spawn(feed(stdin, input)),
+        });
         Ok(Started {
             process: Process { child, group, is_guarded, ended_by: None, is_reaped: false, feeder, children },
             out,
@@ -99,11 +104,17 @@ impl Process {
     /// `entry` is in the environment of all of it. Only after [`Process::ended`]. A guardian tells a signal that ended
     /// the command by its exit code, so that one which a signal ended was killed itself.
     pub async fn stand_in(&mut self, entry: String) {
-        if !self.is_guarded || self.ended_by.is_none() {
+        if !self.is_cut_off() {
             return;
         }
         self.signal(Signal::KILL);
         let _ = tokio::task::spawn_blocking(move || guardian::end_marked(entry.as_bytes())).await;
+    }
+
+    /// Whether the guardian ended, and not by itself: somebody killed it, or it killed the whole group since the lease's time was
+    /// over. Only after [`Process::ended`].
+    pub fn is_cut_off(&self) -> bool {
+        self.is_guarded && self.ended_by.is_some()
     }
 
     /// Asks the whole group to end, and kills it when the lease says so.
@@ -148,13 +159,24 @@ impl Process {
 }
 
 /// A child that reads none of its input is not an error.
-async fn feed(mut stdin: ChildStdin, input: Vec<u8>, is_guarded: bool) -> Option<ChildStdin> {
-    if is_guarded && stdin.write_all(&guardian::announce(&input)).await.is_err() {
-        return None;
-    }
+async fn feed(mut stdin: ChildStdin, input: Vec<u8>) {
     let _ = stdin.write_all(&input).await;
     let _ = stdin.flush().await;
-    is_guarded.then_some(stdin)
+}
+
+/// From then on it is told of each later end, until the pipe is closed.
+async fn feed_guardian(mut stdin: ChildStdin, input: Vec<u8>, lease: Option<Arc<Lease>>) {
+    let mut killed_at = lease.as_ref().map_or(BootTime::NEVER, |lease| lease.killed_at());
+    let mut message = guardian::announce(killed_at, &input);
+    message.extend(input);
+    while stdin.write_all(&message).await.is_ok() && stdin.flush().await.is_ok() {
+        killed_at = match &lease {
+            Some(lease) => lease.killed_later_than(killed_at).await,
+            None => std::future::pending().await,
+        };
+        message = killed_at.to_bytes().to_vec();
+    }
+    // It has ended, or somebody killed it.
 }
 
 /// Dropped before its end, as when a worker gives up: nobody would look after it.

@@ -19,7 +19,7 @@ pub(crate) fn ending_of(answer: &Answer, retry_in: Option<Span>) -> Ending {
     let mut ending = match settled.goal {
         Goal::Succeed | Goal::Skip => Ending::new(Goal::Succeed),
         Goal::Park => failed("handler_error", "it asked for a pause, and nobody is there", retry_in),
-        Goal::Fail | Goal::Cancel => {
+        Goal::Fail | Goal::Partial | Goal::Cancel => {
             let failure = settled.failure.unwrap_or_else(|| Failure::new("HANDLER_FAILED", "it failed"));
             let is_panic = &*failure.code == "HANDLER_PANIC";
             let code = if is_panic { "handler_panic" } else { "handler_error" };

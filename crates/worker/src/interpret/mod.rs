@@ -11,6 +11,7 @@ use waypost_store::{ItemWrite, Wait};
 use crate::execute::{Answer, Exit};
 use crate::outcome::{Outcome, Word};
 use crate::pace;
+use crate::summary::End;
 
 /// `EX_TEMPFAIL` of sysexits.h.
 const EXIT_RETRY: i32 = 75;
@@ -37,6 +38,8 @@ pub(crate) enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
     Succeed,
+    /// Some of it.
+    Partial,
     Skip,
     Park,
     Fail,
@@ -64,6 +67,8 @@ pub(crate) enum Parting {
     End(Ending),
     /// It goes on in other hands: at once, or when it has waited.
     GiveBack(Option<Wait>),
+    /// It was ended with its last item, in one write.
+    Ended(End),
 }
 
 /// In whose words an end is told.
@@ -90,6 +95,10 @@ impl Ending {
 
     pub fn failed(failure: Failure) -> Ending {
         Ending { failure: Some(failure), ..Ending::new(Goal::Fail) }
+    }
+
+    pub fn has_failed_by(&self, code: &str) -> bool {
+        self.goal == Goal::Fail && self.failure.as_ref().is_some_and(|failure| &*failure.code == code)
     }
 }
 

@@ -96,8 +96,9 @@ fn an_outcome_that_all_is_well_counts_only_if_the_command_ends_well() {
 /// Commands, requests and Rust code: what each says in its own way means the same.
 #[test]
 fn every_kind_of_handler_is_interpreted_alike() {
-    let reply =
-        |outcome: Result<Outcome, String>| Answer::from(Reply { status: Some(200), outcome, is_known: true });
+    let reply = |outcome: Result<Outcome, String>| {
+        Answer::from(Reply { status: Some(200), code: None, outcome, is_known: true })
+    };
     let tries = Tries { made: 1, retries: 2 };
     let wait = Some(Duration::from_secs(7));
     let limited = Outcome { code: Some("RATE_LIMIT".into()), retry_after: wait, ..Outcome::retry("429") };

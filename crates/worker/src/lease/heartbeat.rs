@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use waypost_store::{Claimed, Held, Store, StoreError};
 
-use crate::lease::{Keeping, LONGEST_BEAT, Lease};
+use crate::lease::{Asked, Keeping, LONGEST_BEAT, Lease};
 use crate::outage;
 use crate::shutdown::Stage;
 
@@ -102,11 +102,11 @@ impl Leases {
 
     /// One request for all of them; each counts from when it was sent.
     async fn renew(&self, leases: &[Arc<Lease>]) {
-        let asked: Vec<Held> = leases.iter().map(|lease| lease.held.clone()).collect();
-        let asked_at = Instant::now();
-        let answers = match self.store.renew(asked).await {
+        let held: Vec<Held> = leases.iter().map(|lease| lease.held.clone()).collect();
+        let asked = Asked::now();
+        let answers = match self.store.renew(held).await {
             Ok(answers) => {
-                outage::answered(asked_at);
+                outage::answered(asked.at);
                 answers
             }
             Err(error) => return outage::met("heartbeat not accepted", &error),
@@ -114,7 +114,7 @@ impl Leases {
         for (lease, answer) in leases.iter().zip(answers) {
             let run_id = &lease.held.run_id;
             match answer {
-                Ok(renewed) => lease.renewed(asked_at, &renewed),
+                Ok(renewed) => lease.renewed(asked, &renewed),
                 Err(StoreError::Refused(_) | StoreError::NotFound { .. }) => {
                     // Its finish may have overtaken the beat: then it is no longer ours to lose.
                     if self.held().contains_key(run_id) {

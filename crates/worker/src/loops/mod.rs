@@ -2,6 +2,8 @@
 //! ([`Loop`]), one driver keeps their pace, and one [`Supervisor`] starts those of a process: a new loop is a file of its own and
 //! a line in `start`.
 
+mod alerter;
+mod operator;
 mod projector;
 mod sweeper;
 
@@ -13,12 +15,15 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use waypost_store::{Database, Result};
 
+use crate::alerts::Alerts;
 use crate::projection::Projection;
 use crate::schedules::{Scheduler, SchedulerOptions};
 use crate::shutdown::{Stage, reached};
 use crate::summary::Summary;
 use crate::worker::Worker;
 use crate::{outage, pace};
+pub use alerter::Alerter;
+pub use operator::Operator;
 pub use projector::{Lag, Projector};
 pub use sweeper::Sweeper;
 
@@ -75,7 +80,7 @@ pub async fn drive<L: Loop>(mut it: L, mut shutdown: watch::Receiver<Stage>) -> 
             }
         };
         tokio::select! {
-            () = reached(&mut shutdown, Stage::Draining) => break,
+            () = reached(&mut shutdown, Stage::Finishing) => break,
             () = it.pause(wait) => {}
         }
     }
@@ -92,6 +97,7 @@ pub struct Supervisor {
     schedules: Option<SchedulerOptions>,
     projection: Option<Arc<Projection>>,
     lag: Box<dyn Fn(Lag) + Send + Sync>,
+    alerts: Option<Alerts>,
 }
 
 /// What came of a process's work.
@@ -118,6 +124,7 @@ impl Supervisor {
             schedules: None,
             projection: None,
             lag: Box::new(|_| {}),
+            alerts: None,
         }
     }
 
@@ -149,10 +156,21 @@ impl Supervisor {
         self
     }
 
+    /// Evaluates alerts too, and tells its sinks.
+    #[must_use]
+    pub fn alerting(mut self, alerts: Alerts) -> Supervisor {
+        self.alerts = Some(alerts);
+        self
+    }
+
     pub async fn start(self) -> Result<Supervised> {
-        let Supervisor { database, by, shutdown, swept, schedules, projection, lag } = self;
+        let Supervisor { database, by, shutdown, swept, schedules, projection, lag, alerts } = self;
         let mut it = Supervised::none(shutdown);
         it.add(Sweeper::new(database.clone(), &by).counted(swept), |_| Summary::default());
+        it.add(Operator::new(database.clone()), |_| Summary::default());
+        if let Some(alerts) = alerts {
+            it.add(Alerter::new(database.clone(), alerts), |_| Summary::default());
+        }
         if let Some(projection) = projection {
             let projector = Projector::new(database.clone(), projection, &by).telling(lag);
             it.add(projector, |_| Summary::default());

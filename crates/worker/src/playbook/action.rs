@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 use waypost_schema::{Node, Value};
 
 use super::template::{Named, Template};
+use crate::actions::Reads;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ActionTemplate {
@@ -20,6 +21,8 @@ pub struct ActionTemplate {
 pub enum Way {
     Exec(ExecTemplate),
     Http(Box<HttpTemplate>),
+    /// What the step gives, without anything being executed.
+    Output(JsonTemplate),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +40,7 @@ pub struct HttpTemplate {
     pub headers: Vec<(String, Template)>,
     pub body: BodyTemplate,
     pub allow_private: bool,
+    pub reads: Reads,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -110,6 +114,7 @@ impl Way {
     fn open_templates(&self) -> Vec<&Template> {
         match self {
             Way::Exec(exec) => exec.env.iter().map(|(_, template)| template).collect(),
+            Way::Output(_) => Vec::new(),
             Way::Http(http) => {
                 let mut all: Vec<&Template> = http.headers.iter().map(|(_, template)| template).collect();
                 match &http.body {

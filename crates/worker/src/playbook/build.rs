@@ -7,6 +7,7 @@ mod bulk;
 mod keys;
 mod needs;
 mod place;
+mod shopify;
 mod single;
 
 use std::path::Path;
@@ -25,6 +26,7 @@ use super::secret::Reference;
 use super::template::{Expression, Template, Trouble};
 use super::window::{self, Outside, Window};
 use super::{Playbook, Step, Tasks, Unattended};
+use crate::agents;
 use needs::Needs;
 use place::Place;
 
@@ -39,6 +41,7 @@ pub fn build(root: &Node, mut report: Report, file: &Path, catalog: &Catalog) ->
         secrets: Vec::new(),
         steps: Vec::new(),
         needs: Needs::default(),
+        is_agents: false,
     };
     let playbook = builder.playbook(root, file, catalog);
     report.done(playbook)
@@ -52,6 +55,8 @@ struct Builder<'t> {
     /// The key of every step of the file, in order.
     steps: Vec<String>,
     needs: Needs,
+    /// Runs of it are agents'.
+    is_agents: bool,
 }
 
 impl Builder<'_> {
@@ -59,8 +64,10 @@ impl Builder<'_> {
         let folder = file.parent().map(Path::to_owned).unwrap_or_default();
         self.inputs = self.inputs(root);
         self.secrets = secrets(root);
+        self.is_agents = root.text_of("lifecycle") == Some(agents::LIFECYCLE);
         let (steps, cleanups) = self.steps_and_cleanups(root);
         let rule = self.rule(root, &folder);
+        let apply = self.application(root).map(Box::new);
         self.lifecycle(root, catalog);
         self.has_work(root);
         let concurrency_key = root.get("concurrency_key").map(|node| {
@@ -84,7 +91,7 @@ impl Builder<'_> {
             priority: root.of("priority").unwrap_or(0),
             concurrency_key,
             max_parallel: root.of("max_parallel").unwrap_or(DEFAULT_PARALLEL),
-            timeout: root.of("timeout"),
+            timeout: root.of("timeout").or(self.of_agents(agents::RUN_TIMEOUT)),
             window: root.get("window").and_then(|node| self.window(node)),
             details: self.details(root, &Place::before_all_steps()),
             unattended: match root.text_of("unattended") {
@@ -92,6 +99,7 @@ impl Builder<'_> {
                 _ => Unattended::Fail,
             },
             rule,
+            apply,
         }
     }
 
@@ -173,13 +181,43 @@ impl Builder<'_> {
             tasks: self.tasks(node, &each),
             // What it came to itself is told as well.
             details: self.details(node, &each.and_itself()),
-            timeout: node.of("timeout"),
+            timeout: node
+                .of("timeout")
+                .or(self.of_agents(agents::STEP_TIMEOUT).filter(|_| node.get("ask").is_none())),
             retries,
             backoff,
             continue_on_failure: node.of("continue_on_failure").unwrap_or(false),
             after: self.after(node),
             line: node.line,
         }
+    }
+
+    /// What applies a proposal sees that, and nothing of the run that made it.
+    fn application(&mut self, root: &Node) -> Option<Step> {
+        let node = root.get("apply").filter(|_| self.is_agents && root.get("targets").is_none())?;
+        for key in ["shopify", "handler", "parallel"].into_iter().filter_map(|key| node.get(key)) {
+            let message = "a proposal is applied by a command or a request";
+            self.problem(key, "misplaced-key", message, "write exec or http");
+        }
+        let declared = (std::mem::take(&mut self.inputs), self.declares_inputs);
+        self.declares_inputs = false;
+        let action = self.action(node, &Place::before_all_steps());
+        (self.inputs, self.declares_inputs) = declared;
+        let (retries, backoff) = self.retries(node);
+        let timeout = node.of("timeout").or(self.of_agents(agents::STEP_TIMEOUT));
+        Some(Step {
+            retries,
+            backoff,
+            timeout,
+            line: node.line,
+            name: Template::parse("apply").ok()?,
+            ..Step::only("apply", action)
+        })
+    }
+
+    /// What holds for runs of agents where the file leaves it open.
+    fn of_agents<T>(&self, value: T) -> Option<T> {
+        self.is_agents.then_some(value)
     }
 
     fn details(&mut self, node: &Node, place: &Place) -> Vec<(String, JsonTemplate)> {
@@ -221,7 +259,9 @@ impl Builder<'_> {
             let message = format!("there are {} waits for {retries} retries", waits.len());
             self.problem(list, "bad-backoff", &message, "write at most one wait for each retry");
         }
-        let retries = u32::try_from(given.unwrap_or(waits.len())).unwrap_or(0);
+        let left_open =
+            self.of_agents(agents::STEP_RETRIES).filter(|_| waits.is_empty()).unwrap_or(waits.len());
+        let retries = u32::try_from(given.unwrap_or(left_open)).unwrap_or(0);
         (retries, if waits.is_empty() { Backoff::step() } else { Backoff::List(waits) })
     }
 
@@ -308,7 +348,11 @@ impl Builder<'_> {
 
     /// The template, empty where it is not sound.
     fn template(&mut self, node: &Node, place: &Place) -> Template {
-        match Template::parse(node.text()) {
+        self.template_of(node, node.text(), place)
+    }
+
+    fn template_of(&mut self, node: &Node, text: &str, place: &Place) -> Template {
+        match Template::parse(text) {
             Ok(template) => {
                 for named in template.named() {
                     self.variable(node, named, place);

@@ -14,6 +14,9 @@ pub(crate) const TEMPLATE: Kind = Kind::Format(&formats::TEMPLATE);
 pub(crate) const EXPRESSION: Kind = Kind::Format(&formats::EXPRESSION);
 pub(crate) const DURATION: Kind = Kind::Format(&A_DURATION);
 pub(crate) const TIMEZONE: Kind = Kind::Format(&formats::TIMEZONE);
+const POINTER: Kind = Kind::Format(&formats::POINTER);
+const RATE: Kind = Kind::Format(&formats::RATE);
+const CHANGE: Kind = Kind::Format(&formats::CHANGE);
 /// Any value; the texts of the first are templates.
 pub(crate) const JSON: Kind = Kind::Parts("any value with templates");
 pub(crate) const ANYTHING: Kind = Kind::Parts("any value");
@@ -39,7 +42,7 @@ pub static FILE: Document = Document {
 };
 
 const ACTION: &[&str] = &["exec", "http"];
-const STEP_ACTION: &[&str] = &["exec", "http", "ask"];
+const STEP_ACTION: &[&str] = &["exec", "http", "chat", "output", "ask"];
 pub const TYPES: &[&str] = &["string", "number", "boolean", "list", "object"];
 pub const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 pub const WEEKDAYS: &[&str] = &["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
@@ -118,15 +121,28 @@ pub static PLAYBOOK: Shape = Shape::of_file(
             "What a scheduled run does with what would pause it, since nobody is there. Default: fail.",
         ),
         optional("targets", Kind::Of(&TARGETS), "What a bulk change is about."),
-        optional("apply", Kind::Of(&APPLY), "How one target is changed."),
+        optional(
+            "apply",
+            Kind::Of(&APPLY),
+            "How one target is changed; of an agent's playbook, how a proposal is applied once it is approved: templates see `inputs.proposal`.",
+        ),
         optional(
             "fetch",
             Kind::Of(&FETCH),
             "How one target's present value is read. Default: by GET where [apply] writes over http.",
         ),
-        optional("rollback", Kind::Of(&APPLY), "How one target's change is taken back."),
+        optional(
+            "rollback",
+            Kind::Of(&ROLLBACK),
+            "How one target's change is taken back. Default: as [apply], with the value of before.",
+        ),
         optional("limit", Kind::Of(&LIMIT), "How fast the destination may be called."),
         optional("breaker", Kind::Of(&BREAKER), "When to leave the destination alone for a while."),
+        optional(
+            "guardrails",
+            Kind::Of(&GUARDRAILS),
+            "Which changes are not made, whatever the targets say.",
+        ),
         optional("reconcile", Kind::Of(&RECONCILE), "When to look whether changes are still in place."),
     ],
 );
@@ -158,6 +174,8 @@ static STEP: Shape = Shape::of_file(
         ),
         optional("exec", EXEC, EXEC_ABOUT),
         optional("http", HTTP, HTTP_ABOUT),
+        optional("chat", Kind::Of(&CHAT), "A language model to ask. Its words, and the tokens that they cost, are the step's output: `answer`, `model`, `finish_reason`, `usage`."),
+        optional("output", JSON, "What the step gives, without anything being executed; texts are templates."),
         optional("ask", TEMPLATE, "A question to a person. The run waits for the answer in no worker's slot; it is the step's output: `choice`, `by`, `reason`, `at`."),
         optional("choices", list(&TEXT, 1, 20), "What may be answered. Default: [\"yes\", \"no\"]."),
         optional("on_timeout", TEXT, "The choice that is taken when nobody answers within `timeout`, and by a run that nobody watches. Default: the step fails."),
@@ -222,6 +240,29 @@ static HTTP_SHAPE: Shape = Shape::of_file(
     ],
 );
 
+pub(crate) static CHAT: Shape = Shape::of_file(
+    "a chat",
+    &[
+        needed(
+            "url",
+            TEMPLATE,
+            "Where an OpenAI-compatible API is: `https://api.example.com/v1`, without `/chat/completions`.",
+        ),
+        needed("model", TEMPLATE, "The model's name."),
+        optional("key", TEMPLATE, "The API's key: `{{ secrets.NAME }}`."),
+        optional("system", TEMPLATE, "What the model is told before the prompt."),
+        needed("prompt", TEMPLATE, "What it is asked."),
+        optional(
+            "json",
+            Kind::Boolean,
+            "The answer is JSON; its `proposals` and `artifacts` are the step's. Default: false.",
+        ),
+        optional("temperature", Kind::Number, "As the API takes it."),
+        optional("max_tokens", Kind::Integer(1, 10_000_000), "As the API takes it."),
+        optional("allow_private", Kind::Boolean, "It may call http:// and addresses of private networks."),
+    ],
+);
+
 static WINDOW: Shape = Shape::of_file(
     "a window",
     &[
@@ -250,56 +291,155 @@ static TARGETS: Shape = Shape::of_file(
     &[
         optional("csv", PATH, "A file with a header line: id,before,after,…"),
         optional("jsonl", PATH, "A file with one JSON object per line."),
-        optional("http", HTTP, "A request that answers with a list of objects."),
+        optional("http", HTTP, "A request that answers with a list of objects, page by page."),
         optional("exec", EXEC, "A command that prints one JSON object per line."),
         optional("env", ENV, ENV_ABOUT),
-        optional("timeout", DURATION, TIMEOUT_ABOUT),
+        optional("timeout", DURATION, "How long a page, or the command, may take. Default: 30s, 1h."),
+        optional(
+            "list",
+            POINTER,
+            "Where the list stands in the answer, as a JSON pointer. Default: the answer is the list, or has one list.",
+        ),
+        optional(
+            "next",
+            POINTER,
+            "Where the answer says what comes next, as a JSON pointer: a URL of the same server, or what `page.next` is then. Default: the header `Link`.",
+        ),
+        optional("id", NAME, "The column or member that names a target. Default: id."),
+        optional("before", NAME, "The column or member with the present value. Default: before."),
+        optional(
+            "after",
+            TEMPLATE,
+            "What computes the new value, on exact decimals: {{ target.before * 1.1 }}. Default: the column or member `after`.",
+        ),
+        optional(
+            "valid_for",
+            DURATION,
+            "How long after it was gathered a preview may be queued without force. Default: 24h.",
+        ),
     ],
 )
 .with_one_of(&["csv", "jsonl", "http", "exec"]);
 
+const TARGET_ACTION: &[&str] = &["exec", "http", "shopify", "handler"];
+const SHOPIFY_ABOUT: &str = "Shopify's Admin GraphQL: the target is a variant, its value the price.";
+const TARGET_RETRIES_ABOUT: &str = "How often a failed try is repeated. Default: 3.";
+
+static SHOPIFY: Shape = Shape::of_file(
+    "a shopify action",
+    &[
+        needed("shop", TEMPLATE, "Where the shop is: https://NAME.myshopify.com."),
+        needed("token", TEMPLATE, "The access token of the Admin API: a secret."),
+        optional("version", NAME, "Of the Admin API. Default: 2025-07."),
+        optional("product", NAME, "The member of a target that names its product. Default: product_id."),
+        optional("variant", NAME, "The member of a target that names the variant. Default: id."),
+        optional("allow_private", Kind::Boolean, "It may call http:// and addresses of private networks."),
+    ],
+);
+
 static APPLY: Shape = Shape::of_file(
-    "this section",
+    "[apply]",
     &[
         optional("exec", EXEC, EXEC_ABOUT),
         optional("http", HTTP, HTTP_ABOUT),
+        optional("shopify", Kind::Of(&SHOPIFY), SHOPIFY_ABOUT),
+        optional("handler", NAME, "A handler that is compiled into the worker, by its name."),
         optional("env", ENV, ENV_ABOUT),
         optional("timeout", DURATION, TIMEOUT_ABOUT),
-        optional("retries", RETRIES, "How often a failed try is repeated. Default: 3."),
+        optional("retries", RETRIES, TARGET_RETRIES_ABOUT),
+        optional("parallel", PARALLEL, "How many targets of a run are changed at once. Default: 5."),
     ],
 )
-.with_one_of(ACTION);
+.with_one_of(TARGET_ACTION);
+
+static ROLLBACK: Shape = Shape::of_file(
+    "[rollback]",
+    &[
+        optional("exec", EXEC, EXEC_ABOUT),
+        optional("http", HTTP, HTTP_ABOUT),
+        optional("shopify", Kind::Of(&SHOPIFY), SHOPIFY_ABOUT),
+        optional("handler", NAME, "A handler that is compiled into the worker, by its name."),
+        optional("env", ENV, ENV_ABOUT),
+        optional("timeout", DURATION, TIMEOUT_ABOUT),
+        optional("retries", RETRIES, TARGET_RETRIES_ABOUT),
+    ],
+)
+.with_one_of(TARGET_ACTION);
 
 static FETCH: Shape = Shape::of_file(
     "[fetch]",
     &[
         optional("exec", EXEC, EXEC_ABOUT),
         optional("http", HTTP, HTTP_ABOUT),
+        optional("shopify", Kind::Of(&SHOPIFY), SHOPIFY_ABOUT),
+        optional("handler", NAME, "A handler that is compiled into the worker, by its name."),
         optional("env", ENV, ENV_ABOUT),
         optional("timeout", DURATION, TIMEOUT_ABOUT),
-        optional("retries", RETRIES, "How often a failed try is repeated. Default: 3."),
+        optional("retries", RETRIES, TARGET_RETRIES_ABOUT),
         optional(
             "value",
-            Kind::Format(&formats::POINTER),
+            POINTER,
             "Where the value stands in the answer, as a JSON pointer. Default: the whole answer.",
         ),
     ],
 )
-.with_one_of(ACTION);
+.with_one_of(TARGET_ACTION);
 
 static LIMIT: Shape = Shape::of_file(
     "[limit]",
     &[
-        needed("rate", Kind::Format(&formats::RATE), "Calls per time, such as 2/s or 100/m."),
+        optional("rate", RATE, "Calls per time, such as 2/s or 100/m."),
         optional("burst", Kind::Integer(1, 100_000), "Calls at once after a rest. Default: 1."),
+        optional("cost", Kind::Of(&COST), "Points instead of calls, as GraphQL counts them; what the answers say corrects it."),
+        optional(
+            "give_up_after",
+            DURATION,
+            "How long a target waits for the limit in all before it has failed with RATE_LIMIT. Default: 1h.",
+        ),
+        optional(
+            "destination",
+            TEMPLATE,
+            "Whose limit it is: rules with the same one share it. Default: the host that is called, or the playbook's name.",
+        ),
+    ],
+)
+.with_one_of(&["rate", "cost"]);
+
+static COST: Shape = Shape::of_file(
+    "a cost",
+    &[
+        optional("call", Kind::Integer(1, 1_000_000), "Points of one call. Default: 10."),
+        optional("rate", RATE, "Points that come back per time. Default: 100/s."),
+        optional("burst", Kind::Integer(1, 10_000_000), "Points after a rest. Default: 2000."),
     ],
 );
 
 static BREAKER: Shape = Shape::of_file(
     "[breaker]",
     &[
-        needed("after", Kind::Integer(1, 10_000), "Refusals in a row that it takes."),
-        needed("pause", DURATION, "How long no call is made then."),
+        optional(
+            "after",
+            Kind::Integer(1, 10_000),
+            "It opens at more refusals (429) in a row than this. Default: 5.",
+        ),
+        optional("pause", DURATION, "How long no call is made then. Default: 60s."),
+    ],
+);
+
+static GUARDRAILS: Shape = Shape::of_file(
+    "[guardrails]",
+    &[
+        optional("floor", Kind::Number, "The least value; 0 is one."),
+        optional("ceiling", Kind::Number, "The largest value; 0 is one."),
+        optional("max_rise", CHANGE, "How much a value may rise: a share, \"20%\", or an amount, \"5.00\"."),
+        optional("max_fall", CHANGE, "How much a value may fall, likewise."),
+        optional("per_day", Kind::Integer(0, 1_000_000), "How often a target may change on one day."),
+        optional("timezone", TIMEZONE, "Whose midnight begins that day. Default: UTC."),
+        optional(
+            "on_violation",
+            Kind::Choice(&["fail", "stop"]),
+            "What a target past a guardrail does: it fails with GUARDRAIL, or it stops the run before anything is changed. Default: fail.",
+        ),
     ],
 );
 
@@ -308,7 +448,12 @@ static RECONCILE: Shape = Shape::of_file(
     &[
         optional("after", list(&DURATION, 1, 20), "How long after the run to look, each time."),
         optional("daily_for", DURATION, "For how long to look every day after that."),
-        optional("tolerance", Kind::Of(&TOLERANCE), "Which differences are none."),
+        optional("tolerance", Kind::Of(&TOLERANCE), "Which differences are none: a mismatch is beyond both."),
+        optional(
+            "on_mismatch",
+            Kind::Choice(&["report", "retry"]),
+            "What a mismatch leads to: it is told of, or a new run changes the target again. Default: report.",
+        ),
     ],
 );
 

@@ -2,6 +2,7 @@
 
 use waypost_schema::{Checked, Fault, Format, Keys, quoted, some_text, text};
 
+use super::guardrails::Change;
 use super::rule::Rate;
 use super::secret::Reference;
 use super::window;
@@ -73,6 +74,19 @@ pub static RATE: Format = Format {
         some_text(given)?;
         let hint = "write a whole number above 0 per s, m or h: 2/s, 100/m";
         fits(Rate::parse(given).is_some(), "bad-rate", || format!("{} is no rate", quoted(given)), hint)
+    },
+    ..Format::TEXT
+};
+
+pub static CHANGE: Format = Format {
+    name: "`20%` or an amount",
+    example: r#""20%""#,
+    pattern: Some("^[0-9]+([.][0-9]+)?%?$"),
+    check: |given| {
+        some_text(given)?;
+        let hint = "write a share or an amount, 0 or more: 20%, 5.00";
+        let message = || format!("{} is no share and no amount", quoted(given));
+        fits(Change::parse(given).is_some(), "bad-amount", message, hint)
     },
     ..Format::TEXT
 };

@@ -19,7 +19,7 @@ impl Playbooks {
     /// Every `*.toml` of a folder, and `playbook.toml` of the folders in it. All must be sound: a worker that
     /// leaves some of its work alone unnoticed is worse than one that does not start.
     pub fn load(folder: &Path, catalog: &Catalog) -> Result<Playbooks, Problems> {
-        let files = files(folder).map_err(|error| {
+        let files = Playbooks::files(folder).map_err(|error| {
             let mend = "name a folder that exists and that you may read";
             Problems::one(folder, 1, "unreadable", &format!("the folder cannot be read: {error}"), mend)
         })?;
@@ -35,10 +35,31 @@ impl Playbooks {
         Ok(playbooks)
     }
 
+    /// Those of a folder, in order.
+    pub fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            let own = path.join(OWN_FILE);
+            if path.is_dir() && own.is_file() {
+                files.push(own);
+            } else if path.extension().is_some_and(|extension| extension == "toml") {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
     #[must_use]
     pub fn with(mut self, playbook: Playbook) -> Playbooks {
         self.0.insert(playbook.pin(), Arc::new(playbook));
         self
+    }
+
+    #[must_use]
+    pub fn and(self, playbooks: impl IntoIterator<Item = Playbook>) -> Playbooks {
+        playbooks.into_iter().fold(self, Playbooks::with)
     }
 
     /// By name and hash, or by the name alone where a run does not care which version it gets.
@@ -64,19 +85,4 @@ impl fmt::Debug for Playbooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
-}
-
-fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        let own = path.join(OWN_FILE);
-        if path.is_dir() && own.is_file() {
-            files.push(own);
-        } else if path.extension().is_some_and(|extension| extension == "toml") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }

@@ -10,6 +10,8 @@ pub(crate) mod build;
 mod canonical;
 pub(crate) mod format;
 pub(crate) mod formats;
+mod formula;
+mod guardrails;
 mod inputs;
 pub mod known;
 mod library;
@@ -33,12 +35,14 @@ pub use action::{ActionTemplate, BodyTemplate, ExecTemplate, HttpTemplate, JsonT
 pub use canonical::Hash;
 pub use format::MAX_RETRIES;
 pub use formats::check_variable;
+pub use formula::Formula;
+pub use guardrails::{Change, Guardrails, OnViolation, Violation};
 pub use inputs::{Input, InputProblem, Type};
 pub use library::Playbooks;
 pub use preview::preview;
 pub use problem::RULES;
 pub use render::{Context, RenderError, Scope};
-pub use rule::{Breaker, Fetch, Limit, Rate, Reconcile, Rule, Source, TargetAction, Targets};
+pub use rule::{Breaker, Fetch, Limit, Pace, Rate, Reconcile, Rule, Source, TargetAction, Targets};
 pub use schema::{json_schema, reference};
 pub use secret::{Needs, Reference, Sealed, Secrets};
 pub use start::CannotStart;
@@ -78,6 +82,8 @@ pub struct Playbook {
     /// What the run's details say from the beginning.
     pub details: Vec<(String, JsonTemplate)>,
     pub rule: Option<Rule>,
+    /// Of an agent's: how what its runs propose is applied once somebody has approved it.
+    pub apply: Option<Box<Step>>,
 }
 
 /// A step or a cleanup.
@@ -165,6 +171,22 @@ impl Step {
 }
 
 impl Playbook {
+    /// What a run does that applies a proposal: one action, and no steps, since a step that failed would be its end.
+    pub(crate) fn application(&self) -> Option<Playbook> {
+        let step = self.apply.as_deref()?.clone();
+        Some(Playbook {
+            steps: vec![step],
+            cleanups: Vec::new(),
+            inputs: Vec::new(),
+            takes_any_input: true,
+            concurrency_key: None,
+            window: None,
+            details: Vec::new(),
+            apply: None,
+            ..self.clone()
+        })
+    }
+
     /// Reads and checks a file, with the shipped lifecycles.
     pub fn load(path: &Path) -> Result<Playbook, Problems> {
         Playbook::load_with(path, shipped(path)?)

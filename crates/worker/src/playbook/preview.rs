@@ -6,7 +6,7 @@ use waypost_store::{NewRun, iso};
 
 use super::action::{ActionTemplate, BodyTemplate, Way};
 use super::template::{Expression, Named, Template};
-use super::{Context, Playbook, Scope, Step};
+use super::{Context, Playbook, Scope, Step, Window};
 
 /// Where an answer to a question is only known while a run is under way.
 const LATER: &str = "known later";
@@ -32,6 +32,7 @@ pub fn preview(new: &NewRun, lifecycle: &Lifecycle, playbook: Option<&Playbook>)
         "priority": new.priority,
         "concurrency_key": new.concurrency_key,
         "schedule_at": new.schedule_at.map(iso),
+        "window": playbook.and_then(|playbook| playbook.window.as_ref()).map(Window::to_json),
         "input": new.input,
         "steps": steps,
     })
@@ -121,6 +122,7 @@ fn does(action: &ActionTemplate, shown: &dyn Fn(&Template) -> String) -> Value {
             let has_body = !matches!(http.body, BodyTemplate::None);
             json!({ "http": { "method": http.method, "url": shown(&http.url), "has_body": has_body } })
         }
+        Way::Output(_) => json!({ "output": true }),
     }
 }
 
@@ -145,6 +147,7 @@ fn outputs_of(step: &Step) -> Vec<String> {
                 BodyTemplate::None | BodyTemplate::Envelope => {}
             }
         }
+        Way::Output(output) => named.extend(output.templates().into_iter().flat_map(Template::named)),
     }
     let mut steps: Vec<String> = named
         .iter()

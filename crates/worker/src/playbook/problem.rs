@@ -1,7 +1,7 @@
 //! Rules that a playbook can break.
 
 /// Every rule that a playbook can break, with what it asks for: the reference's table.
-pub const RULES: [(&str, &str); 45] = [
+pub const RULES: [(&str, &str); 47] = [
     ("unreadable", "a playbook can be read"),
     ("too-large", "a playbook has at most 256 KiB"),
     ("syntax", "a playbook is TOML in UTF-8"),
@@ -19,6 +19,8 @@ pub const RULES: [(&str, &str); 45] = [
     ("bad-clock", "a time of day is HH:MM, 00:00 to 23:59"),
     ("bad-timezone", "a time zone is one of the IANA database"),
     ("bad-rate", "a rate is a number per s, m or h, such as 2/s"),
+    ("bad-amount", "a change is a share with a % or an amount, 0 or more"),
+    ("bad-range", "of two bounds the lower one is not above the other"),
     ("bad-pointer", "a JSON pointer is empty or begins with /"),
     ("bad-reference", "a secret is a reference: env:NAME or file:/path"),
     ("bad-default", "a default has its input's type"),

@@ -35,6 +35,8 @@ pub struct Scope {
     pub steps: Map<String, Json>,
     pub item: Option<Json>,
     pub target: Option<Json>,
+    /// `{"next": …}`: what the page of targets before said.
+    pub page: Option<Json>,
     pub run: Map<String, Json>,
 }
 
@@ -52,6 +54,12 @@ pub struct Context {
 impl Context {
     pub fn with_item(&self, item: &Json) -> Context {
         Context { item: Some(from_json(item)), ..self.clone() }
+    }
+
+    /// The same for another target: what else templates see is made ready once for all of them.
+    pub fn with_target(&self, target: &Json) -> Context {
+        let others = self.shown.iter().filter(|(name, _)| *name != "target").cloned();
+        Context { shown: others.chain([("target", from_json(target))]).collect(), ..self.clone() }
     }
 
     /// Without secrets; none if it cannot be rendered.
@@ -110,6 +118,7 @@ impl Playbook {
         let object = |name: &'static str, map: Map<String, Json>| (name, from_json(&Json::Object(map)));
         let mut shown = vec![object("inputs", inputs), object("steps", steps), object("run", run_of(scope))];
         shown.extend(scope.target.as_ref().map(|target| ("target", from_json(target))));
+        shown.extend(scope.page.as_ref().map(|page| ("page", from_json(page))));
         Context {
             inputs: Arc::new(scope.inputs.clone()),
             shown: shown.into(),
@@ -158,6 +167,21 @@ impl Playbook {
             return Err(RenderError { field: "ask", message });
         }
         Ok(question)
+    }
+
+    /// A text that is stored and shown.
+    pub(crate) fn text_of(
+        &self,
+        field: &'static str,
+        template: &Template,
+        context: &Context,
+    ) -> Result<String> {
+        let text = at(field, template.text(&context.shown()))?;
+        let text = checked(field, text, MAX_NAME_BYTES)?;
+        if text.trim().is_empty() {
+            return Err(RenderError { field, message: "the text is empty".to_owned() });
+        }
+        Ok(text)
     }
 
     pub fn name_of(&self, step: &Step, context: &Context) -> Result<String> {
@@ -225,6 +249,7 @@ impl Playbook {
         let rendered = match &action.way {
             Way::Exec(exec) => renderer.exec(exec, &self.folder).map(Action::Exec),
             Way::Http(http) => renderer.http(http).map(|http| Action::Http(Box::new(http))),
+            Way::Output(output) => json_of("output", output, &renderer.shown).map(Action::Output),
         };
         match rendered {
             Ok(action) => Ok(Rendered { action, mask: renderer.mask }),
@@ -340,6 +365,7 @@ impl Renderer {
             headers,
             body,
             allow_private: template.allow_private,
+            reads: template.reads,
         })
     }
 

@@ -38,8 +38,10 @@ fn describe(page: &mut String, name: &str, kind: &Kind) {
         }
         Kind::List { of: Kind::Of(of), .. } => {
             section(page, &format!("`[[{name}]]`"), of);
-            if let Some(http) = of.field("http").filter(|_| name == "step") {
-                describe(page, "http", &http.kind);
+            for action in ["http", "chat"] {
+                if let Some(found) = of.field(action).filter(|_| name == "step") {
+                    describe(page, action, &found.kind);
+                }
             }
         }
         Kind::Map { of: Kind::Of(shape), .. } => section(page, &format!("`[{name}.NAME]`"), shape),

@@ -13,8 +13,6 @@ use crate::first_steps;
 /// Why a playbook cannot be started.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CannotStart {
-    /// It has no steps that a worker could execute.
-    BulkChange,
     UnknownLifecycle(String),
     /// The request names another lifecycle than the playbook.
     OtherLifecycle {
@@ -30,7 +28,6 @@ pub enum CannotStart {
 impl fmt::Display for CannotStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CannotStart::BulkChange => f.write_str("bulk changes cannot be started yet"),
             CannotStart::UnknownLifecycle(name) => write!(f, "there is no lifecycle {name:?}"),
             CannotStart::OtherLifecycle { asked, own } => {
                 write!(f, "the playbook is one of {own:?}, not of {asked:?}: leave the lifecycle out")
@@ -56,14 +53,13 @@ impl Playbook {
     /// Its queue, priority, key and first steps, and the inputs that it declares, filled in and checked. It is named by its
     /// pin: a worker with another content leaves the run alone.
     pub fn new_run(&self, catalog: &Catalog, given: &Value) -> Result<NewRun, CannotStart> {
-        if self.rule.is_some() {
-            return Err(CannotStart::BulkChange);
-        }
         let unknown = || CannotStart::UnknownLifecycle(self.lifecycle.clone());
         let lifecycle = catalog.latest(&self.lifecycle).ok_or_else(unknown)?;
         let inputs = self.accept(given).map_err(CannotStart::Inputs)?;
         let scope = Scope { inputs: inputs.clone(), ..Scope::default() };
         let key = self.concurrency_key_for(&self.context(&scope)).map_err(CannotStart::Key)?;
+        // Two runs of a rule would change the same targets by turns.
+        let key = key.or_else(|| self.rule.as_ref().map(|_| format!("rule:{}", self.name)));
         let plain = NewRun::default();
         Ok(NewRun {
             lifecycle: self.lifecycle.clone(),

@@ -1,15 +1,14 @@
-//! What stands in the documents of a run: of its row and its steps alone, so that whoever writes them writes the same.
+//! What stands in the documents of a run: of its row, its steps and the ids of what they propose alone, so that whoever writes them writes the same.
 
 use serde::Serialize;
 use serde_json::Value;
 use waypost_kernel::item::Role;
 use waypost_kernel::{Failure, Phase, Time};
-use waypost_store::{ItemRow, RunRow, iso};
+use waypost_store::{AGENT_SLUG, ItemRow, RunRow, iso};
 
+use super::errors;
+use crate::agents::TRIGGERS;
 use crate::steps::{StateNames, StepState};
-
-/// Who or what can have begun a run.
-const TRIGGERS: [&str; 3] = ["manual", "cron", "event"];
 
 /// `status.json`, as seed 001 has it.
 #[derive(Debug, Serialize)]
@@ -23,7 +22,7 @@ struct Status<'r> {
     current_step: Option<&'r str>,
     steps_total: Option<usize>,
     steps_completed: usize,
-    proposals_created: Vec<&'r str>,
+    proposals_created: &'r [String],
     error: Option<String>,
 }
 
@@ -54,11 +53,11 @@ struct Manifest<'r> {
     started_at: Option<String>,
     finished_at: Option<String>,
     steps: Vec<Step<'r>>,
-    proposals: Vec<&'r str>,
+    proposals: &'r [String],
     artifacts: Vec<&'r Value>,
 }
 
-pub(super) fn status(row: &RunRow, items: &[ItemRow]) -> Vec<u8> {
+pub(super) fn status(row: &RunRow, items: &[ItemRow], proposals: &[String]) -> Vec<u8> {
     let steps = Steps::of(row, items);
     let is_settled = row.phase() == Phase::Settled;
     written(&Status {
@@ -71,8 +70,8 @@ pub(super) fn status(row: &RunRow, items: &[ItemRow]) -> Vec<u8> {
         current_step: steps.current(row),
         steps_total: Some(steps.rows.len()).filter(|total| *total > 0),
         steps_completed: steps.in_state(StepState::Done).count(),
-        proposals_created: proposals(&steps.rows),
-        error: row.run.failure.as_ref().filter(|_| is_settled).map(told),
+        proposals_created: proposals,
+        error: row.run.failure.as_ref().filter(|_| is_settled).map(code_and_message),
     })
 }
 
@@ -85,7 +84,7 @@ pub(super) fn ended_steps(row: &RunRow, items: &[ItemRow]) -> Vec<(usize, Vec<u8
             run_id: row.id(),
             step: step(at + 1, item),
             output: &item.output,
-            error: item.failure.as_ref().map(told),
+            error: item.failure.as_ref().map(code_and_message),
         };
         files.push((at + 1, written(&file)));
     }
@@ -93,7 +92,7 @@ pub(super) fn ended_steps(row: &RunRow, items: &[ItemRow]) -> Vec<(usize, Vec<u8
 }
 
 /// `finished_at` is null as long as the run has not ended.
-pub(super) fn manifest(row: &RunRow, items: &[ItemRow]) -> Vec<u8> {
+pub(super) fn manifest(row: &RunRow, items: &[ItemRow], proposals: &[String]) -> Vec<u8> {
     let steps = Steps::of(row, items);
     let artifacts = steps.rows.iter().filter_map(|item| item.details.get("artifacts")?.as_array());
     written(&Manifest {
@@ -102,7 +101,7 @@ pub(super) fn manifest(row: &RunRow, items: &[ItemRow]) -> Vec<u8> {
         started_at: row.run.started_at.map(seconds),
         finished_at: row.run.finished_at.map(seconds),
         steps: steps.rows.iter().enumerate().map(|(at, item)| step(at + 1, item)).collect(),
-        proposals: proposals(&steps.rows),
+        proposals,
         artifacts: artifacts.flatten().collect(),
     })
 }
@@ -150,13 +149,14 @@ fn step(n: usize, item: &ItemRow) -> Step<'_> {
         status: &item.status,
         started_at: item.started_at.map(seconds),
         finished_at: item.finished_at.map(seconds),
-        attempts: item.try_no,
+        // The first try and the retries; `try_no` is already that of the next one once an answer came.
+        attempts: item.started_at.map_or(0, |_| item.attempts + 1),
     }
 }
 
 /// Whose run it is: what starts runs of agents says so in the metadata, and any other run is called by what executes it.
 fn agent(row: &RunRow) -> &str {
-    let named = row.metadata.get("agent_slug").and_then(Value::as_str);
+    let named = row.metadata.get(AGENT_SLUG).and_then(Value::as_str);
     let playbook = || row.playbook.as_deref().map(|pin| pin.split('@').next().unwrap_or(pin));
     named.or_else(playbook).or(row.title.as_deref()).unwrap_or(&row.lifecycle.name)
 }
@@ -167,14 +167,9 @@ fn trigger(row: &RunRow) -> &'static str {
     known.unwrap_or(TRIGGERS[0])
 }
 
-/// The ids of what its steps propose.
-fn proposals<'r>(rows: &[&'r ItemRow]) -> Vec<&'r str> {
-    let lists = rows.iter().filter_map(|item| item.details.get("proposals")?.as_array());
-    lists.flatten().filter_map(|proposal| proposal["id"].as_str()).collect()
-}
-
-fn told(failure: &Failure) -> String {
-    format!("{}: {}", failure.code, failure.message)
+fn code_and_message(failure: &Failure) -> String {
+    let (code, words, _) = errors::told(failure);
+    format!("{code}: {words}")
 }
 
 /// The seed's times have no fractions.

@@ -7,21 +7,30 @@
 //! before a run may be told as completed.
 
 mod document;
+pub mod errors;
+mod file;
 pub mod objects;
 pub(crate) mod promise;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use sha2::{Digest, Sha256};
 use waypost_kernel::Outcome;
-use waypost_store::{ItemRow, Result, RunRow, Store, StoreError};
+use waypost_store::codec::hex;
+use waypost_store::{Database, ItemRow, Result, RunRow, Store, StoreError};
 
-use objects::{Content, Objects, Put, put};
+use crate::proposals::{self, Making};
+pub(crate) use file::PROJECTION;
+pub use file::load;
+use objects::{Answer, Content, Objects, Put, Stored, put_or_mend};
 
 /// How often a run that is written all the time is read again.
 const LOOKS: usize = 20;
 /// Keys of step files that are remembered. Beyond that all are forgotten, which costs a read each.
 const MOST_KNOWN: usize = 10_000;
+/// Bytes of a reader's name: ids of runs stand behind it, in what the database takes as a name.
+const LONGEST_READER: usize = 200;
 
 /// Writes what becomes of runs into an object store.
 #[derive(Debug)]
@@ -30,6 +39,37 @@ pub struct Projection {
     /// What this process saw in step files: a step that has ended does not change, and is not looked at again with every
     /// other one.
     known: Mutex<HashMap<String, Vec<u8>>>,
+}
+
+/// What else a look at a run is for, which comes before it is written. It may come again.
+pub trait First: Send + Sync {
+    fn of<'a>(&'a self, row: &'a RunRow, steps: &'a [ItemRow]) -> Answer<'a, ()>;
+}
+
+impl First for () {
+    fn of<'a>(&'a self, _: &'a RunRow, _: &'a [ItemRow]) -> Answer<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// What a run is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aim {
+    /// It moved.
+    Follow,
+    /// Its documents are to be whole again. `was_left`: nobody could write them when it moved.
+    Rebuild { was_left: bool },
+}
+
+impl Aim {
+    /// A run whose end stands there has made its proposals, and those that were pruned since do not come back. So has one whose documents
+    /// somebody deleted; one that was left, or that is behind, may not have got there.
+    fn making(self, was: Option<&Stored>) -> Making {
+        match self {
+            Aim::Rebuild { was_left: false } if was.is_none_or(|was| was.is_last) => Making::KnownOnly,
+            _ => Making::New,
+        }
+    }
 }
 
 /// What came of a look at a run.
@@ -51,63 +91,134 @@ impl Projection {
         self.objects.name()
     }
 
+    /// Under which name the database keeps how far the log was followed for it. One that is too long for that has a digest instead.
+    pub fn reader(&self) -> String {
+        match self.name() {
+            name if name.len() <= LONGEST_READER => name.to_owned(),
+            name => format!("sha256:{}", hex(&Sha256::digest(name))),
+        }
+    }
+
     /// Writes what is new of a run. Done twice, or by several at once, it is done once.
     pub async fn show(&self, store: &dyn Store, tenant: &str, run_id: &str) -> Result<Shown> {
-        self.write(store, tenant, run_id, false).await
+        self.write(store, tenant, run_id, Aim::Follow, &()).await
     }
 
-    /// Writes whatever is missing or behind, even of a run that has ended.
-    pub async fn rebuild(&self, store: &dyn Store, tenant: &str, run_id: &str) -> Result<Shown> {
+    /// The same, and something else before anybody can read of it.
+    pub async fn show_after(
+        &self,
+        store: &dyn Store,
+        tenant: &str,
+        run_id: &str,
+        first: &dyn First,
+    ) -> Result<Shown> {
+        self.write(store, tenant, run_id, Aim::Follow, first).await
+    }
+
+    /// Writes whatever is missing, behind or damaged, even of a run that has ended.
+    pub async fn rebuild(&self, database: &dyn Database, tenant: &str, run_id: &str) -> Result<Shown> {
         self.forget();
-        self.write(store, tenant, run_id, true).await
+        let left = database.left_behind(self.reader()).await?;
+        let was_left = left.iter().any(|left| left.run_id == run_id);
+        self.write(database, tenant, run_id, Aim::Rebuild { was_left }, &()).await
     }
 
-    async fn write(&self, store: &dyn Store, tenant: &str, run_id: &str, is_rebuild: bool) -> Result<Shown> {
+    async fn write(
+        &self,
+        store: &dyn Store,
+        tenant: &str,
+        run_id: &str,
+        aim: Aim,
+        first: &dyn First,
+    ) -> Result<Shown> {
         let Some((row, steps)) = read(store, tenant, run_id).await? else { return Ok(Shown::default()) };
+        first.of(&row, &steps).await?;
         let seq = row.run.seq;
         let status_key = key(&row, "status.json");
         // Whoever wrote it had written the others before: after the last one nothing is.
         let was = self.objects.read(&status_key).await?;
-        if !is_rebuild && was.is_some_and(|was| was.is_last || was.version >= seq) {
+        if aim == Aim::Follow && was.as_ref().is_some_and(|was| was.is_last || was.version >= seq) {
             return Ok(Shown { run: Some(row), written: 0 });
         }
+        let making = aim.making(was.as_ref());
+        let proposals = proposals::made(store, &row, &steps, making).await?;
         let mut written = 0;
         for (number, bytes) in document::ended_steps(&row, &steps) {
-            written += self.put_step(&key(&row, &format!("steps/{number}.json")), bytes, seq).await?;
+            let content = Content { bytes, version: seq, is_last: false };
+            written += self.put_step(store, &row, &format!("steps/{number}.json"), content, aim).await?;
         }
         let is_last = row.lifecycle.is_terminal(row.run.state);
         let put = async |name: &str, bytes: Vec<u8>| {
-            let content = Content { bytes, version: seq, is_last };
-            let put = put(&*self.objects, &key(&row, name), &content).await?;
-            Ok::<_, StoreError>(usize::from(put == Put::Written))
+            self.put(store, &row, name, &Content { bytes, version: seq, is_last }, aim).await
         };
         if row.outcome() == Some(Outcome::Succeeded) {
-            written += put("manifest.json", document::manifest(&row, &steps)).await?;
+            written += put("manifest.json", document::manifest(&row, &steps, &proposals)).await?;
         }
-        written += put("status.json", document::status(&row, &steps)).await?;
+        written += put("status.json", document::status(&row, &steps, &proposals)).await?;
         Ok(Shown { run: Some(row), written })
     }
 
     /// The manifest of a run whose steps are done and that has not ended yet.
     async fn put_manifest(&self, store: &dyn Store, tenant: &str, run_id: &str) -> Result<()> {
         let Some((row, steps)) = read(store, tenant, run_id).await? else { return Ok(()) };
-        let bytes = document::manifest(&row, &steps);
+        // Who may only work runs cannot make them: the projector does, before the end can be read.
+        let proposals = proposals::made(store, &row, &steps, Making::New).await.unwrap_or_default();
+        let bytes = document::manifest(&row, &steps, &proposals);
         let content = Content { bytes, version: row.run.seq, is_last: false };
-        put(&*self.objects, &key(&row, "manifest.json"), &content).await.map(drop)
+        self.put(store, &row, "manifest.json", &content, Aim::Follow).await.map(drop)
     }
 
-    async fn put_step(&self, key: &str, bytes: Vec<u8>, version: u64) -> Result<usize> {
-        if self.known().get(key) == Some(&bytes) {
+    async fn put_step(
+        &self,
+        store: &dyn Store,
+        row: &RunRow,
+        name: &str,
+        content: Content,
+        aim: Aim,
+    ) -> Result<usize> {
+        let key = key(row, name);
+        if self.known().get(&key) == Some(&content.bytes) {
             return Ok(0);
         }
-        let content = Content { bytes, version, is_last: false };
-        let put = put(&*self.objects, key, &content).await?;
+        let written = self.put(store, row, name, &content, aim).await?;
         let mut known = self.known();
         if known.len() >= MOST_KNOWN {
             known.clear();
         }
-        known.insert(key.to_owned(), content.bytes);
-        Ok(usize::from(put == Put::Written))
+        known.insert(key, content.bytes);
+        Ok(written)
+    }
+
+    /// Gives how many objects were written. What stands there in a version that nobody knows any more is replaced by a rebuild alone, and
+    /// only if the run has not moved since: what was read before the run's row cannot be newer than that.
+    async fn put(
+        &self,
+        store: &dyn Store,
+        row: &RunRow,
+        name: &str,
+        content: &Content,
+        aim: Aim,
+    ) -> Result<usize> {
+        let key = key(row, name);
+        let was = match put_or_mend(&*self.objects, &key, content, aim != Aim::Follow).await? {
+            Put::Written => return Ok(1),
+            Put::Kept => return Ok(0),
+            Put::Unknown(was) => was,
+        };
+        let refused = |why: &str| Err(StoreError::Unavailable(format!("{}: {key} {why}", self.name())));
+        if aim == Aim::Follow {
+            return refused("has lost its version; `waypost projection rebuild` writes it anew");
+        }
+        let now = store.run(row.tenant.clone(), row.id().to_owned()).await?;
+        match now.run.seq == content.version && self.objects.write(&key, content, Some(&was)).await? {
+            true => Ok(1),
+            false => refused("changed meanwhile: try it again"),
+        }
+    }
+
+    /// What readers see of a run now, with its version; none if nothing is there.
+    pub async fn status(&self, run_id: &str) -> Result<Option<Stored>> {
+        self.objects.read(&format!("runs/{run_id}/status.json")).await
     }
 
     fn forget(&self) {

@@ -12,9 +12,7 @@ use crate::interpret::{Ending, Goal};
 use crate::lease::Lease;
 use crate::pace;
 use crate::pipeline::{Shared, wanted};
-
-/// Of the error table of seed 001.
-const UNAVAILABLE: &str = "UPSTREAM_UNAVAILABLE";
+use crate::projection::errors::UPSTREAM;
 
 /// How long a run without a timeout of its own waits.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -43,7 +41,7 @@ pub(crate) async fn promised(
         };
         if Instant::now() >= until {
             let message = format!("the run is done, and its manifest could not be written in time: {error}");
-            let failure = Failure::new(UNAVAILABLE, &message);
+            let failure = Failure::new(UPSTREAM, &message);
             return Some(Ending { goal: Goal::Fail, failure: Some(failure), ..ending });
         }
         tracing::warn!(run_id = run.id(), %error, "the manifest is not written; trying again");

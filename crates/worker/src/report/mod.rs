@@ -178,7 +178,7 @@ fn write(held: &Held, by: &str, status: &str, ending: &Ending) -> FinishWrite {
     }
 }
 
-fn end_of(row: &RunRow, goal: Goal) -> End {
+pub(crate) fn end_of(row: &RunRow, goal: Goal) -> End {
     match (row.phase(), row.outcome()) {
         (Phase::Parked, _) => End::Parked,
         (_, Some(Outcome::Cancelled)) => End::Cancelled,
@@ -192,6 +192,7 @@ fn end_of(row: &RunRow, goal: Goal) -> End {
 fn without_status(ending: &Ending) -> Option<Ending> {
     match ending.goal {
         Goal::Skip => Some(Ending { goal: Goal::Succeed, ..ending.clone() }),
+        Goal::Partial => Some(Ending { goal: Goal::Fail, ..ending.clone() }),
         Goal::Park => {
             let reason = ending.reason.as_deref().unwrap_or("no reason given");
             let message =
@@ -262,6 +263,7 @@ fn statuses_for(lifecycle: &Lifecycle, from: StateId, goal: Goal) -> Vec<String>
     let edges: Vec<&Transition> = match goal {
         Goal::Succeed => with(&[Outcome::Succeeded]),
         Goal::Skip => with(&[Outcome::Skipped]),
+        Goal::Partial => with(&[Outcome::Partial]),
         Goal::Fail => with(&Outcome::OF_A_FAILURE).into_iter().filter(|edge| !cancels(edge)).collect(),
         Goal::Park => all.iter().copied().filter(|edge| lifecycle.phase(edge.to) == Phase::Parked).collect(),
         // By its command first, since some lifecycles have no state of its own for it.
@@ -308,6 +310,8 @@ mod tests {
             ("cron", "RUNNING", Goal::Succeed, Some("SUCCESS")),
             ("cron", "RUNNING", Goal::Fail, Some("FAILED")),
             ("operation", "running", Goal::Succeed, Some("completed")),
+            ("operation", "running", Goal::Partial, Some("partial")),
+            ("deploy", "running", Goal::Partial, None),
         ] {
             let lifecycle = catalog.latest(lifecycle).expect(lifecycle);
             let from = lifecycle.state_named(from).expect(from);

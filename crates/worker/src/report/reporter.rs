@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use waypost_store::{FinishWrite, NoteWrite, Noted, Result, RunRow, Store};
 
+use crate::counts::Counts;
 use crate::report::batch::Batcher;
 
 /// Of one request. An end is a few hundred bytes.
@@ -15,10 +16,11 @@ pub(crate) struct Reporter {
     pub store: Arc<dyn Store>,
     ends: Batcher<FinishWrite, RunRow>,
     notes: Batcher<NoteWrite, Noted>,
+    counts: Arc<Counts>,
 }
 
 impl Reporter {
-    pub fn new(store: Arc<dyn Store>) -> Arc<Reporter> {
+    pub fn new(store: Arc<dyn Store>, counts: Arc<Counts>) -> Arc<Reporter> {
         let (finishes, noted) = (store.clone(), store.clone());
         let ends = Batcher::new(ENDS, move |writes| {
             let store = finishes.clone();
@@ -28,11 +30,13 @@ impl Reporter {
             let store = noted.clone();
             Box::pin(async move { store.note(writes).await })
         });
-        Arc::new(Reporter { store, ends, notes })
+        Arc::new(Reporter { store, ends, notes, counts })
     }
 
     pub async fn finish(&self, write: FinishWrite) -> Result<RunRow> {
-        self.ends.write(write).await
+        let row = self.ends.write(write).await?;
+        self.counts.finished(&row);
+        Ok(row)
     }
 
     pub async fn note(&self, write: NoteWrite) -> Result<Noted> {

@@ -9,6 +9,9 @@ use waypost_store::{
 use super::definitions;
 use super::schedule::Schedule;
 
+/// How plans of a range, or ones that failed, were asked for.
+pub(super) const BACKFILL: &str = "backfill";
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// One plan, whose time is now.
@@ -29,7 +32,7 @@ pub async fn add_plans(
     who: Who,
 ) -> Result<u64> {
     let (_, schedule) = find(store, name).await?;
-    let how = if asked == Asked::Now { "trigger" } else { "backfill" };
+    let how = if asked == Asked::Now { "trigger" } else { BACKFILL };
     let plans = match asked {
         Asked::Now => None,
         Asked::Range(from, to) => Some(range(store, &schedule, from, to).await?),
@@ -62,7 +65,7 @@ pub async fn again(store: &dyn Store, run_id: &str, who: Who) -> Result<Option<u
         ids: vec![execution.id],
         plans: Some(vec![execution.plan]),
         again: true,
-        how: "backfill".into(),
+        how: BACKFILL.into(),
         by: who.by.clone(),
     };
     planned(store, plans, who).await.map(Some)

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use waypost_kernel::schedule::{CatchUp, Cron, First, Overlap, Policy, Timing, Zone};
 use waypost_kernel::tenant::{DEFAULT, own_name};
 use waypost_kernel::{Catalog, Span};
@@ -32,7 +32,9 @@ pub fn parse(text: &str, path: &Path, folder: &Path, catalog: &Catalog) -> Resul
     let (root, report) = FILE.read(text, path)?;
     let mut builder = Builder { report, folder, catalog, may_read: true };
     let mut schedules: Vec<Schedule> = Vec::new();
-    for node in root.get("schedule").map(Node::items).unwrap_or_default() {
+    let of_agents = of_agents(&root, &mut builder.report);
+    let written = root.get("schedule").map(Node::items).unwrap_or_default();
+    for node in written.iter().chain(&of_agents) {
         let Some(schedule) = builder.schedule(node) else { continue };
         if schedules.iter().any(|other| other.name == schedule.name) {
             let message = format!("there are two schedules {}", quoted(&schedule.name));
@@ -43,6 +45,38 @@ pub fn parse(text: &str, path: &Path, folder: &Path, catalog: &Catalog) -> Resul
     }
     retention::rules(&root, &mut builder.report, catalog);
     builder.report.done(schedules)
+}
+
+/// Agents that begin runs by themselves, each as the schedule that it stands for.
+fn of_agents(root: &Node, report: &mut Report) -> Vec<Node> {
+    let mut schedules = Vec::new();
+    for agent in root.get("agent").map(Node::items).unwrap_or_default() {
+        let Some(slug) = agent.text_of("slug") else { continue };
+        if agent.get("cron").is_none() {
+            for key in ["timezone", "input"].into_iter().filter_map(|key| agent.get(key)) {
+                let message = "no run of it begins by itself";
+                report.of_node(key, "misplaced-key", message, "add cron = \"0 8 * * *\", or remove it");
+            }
+            continue;
+        }
+        let member = |key: &str| agent.get(key).map(|node| (key.to_owned(), node.to_json()));
+        let mut run = Map::from_iter([("agent".to_owned(), json!(slug))]);
+        run.extend(member("input"));
+        let mut members = Map::from_iter([
+            ("name".to_owned(), json!(format!("agent-{slug}"))),
+            ("run".to_owned(), Value::Object(run)),
+        ]);
+        members.extend(member("cron").into_iter().chain(member("timezone")));
+        let (mut node, found) = read_json(members, &SCHEDULE);
+        node.line = agent.line;
+        if let Err(problems) = found.done(()) {
+            let told = problems.0.first().map(|problem| problem.message.clone()).unwrap_or_default();
+            report.of_node(agent, "bad-schedule", &told, "see the keys of a schedule");
+            continue;
+        }
+        schedules.push(node);
+    }
+    schedules
 }
 
 /// As `parse` made it once, of the same tenant. No other file is read.
@@ -233,7 +267,7 @@ impl Builder<'_> {
                 &at,
                 "bad-schedule",
                 &message,
-                "an execution ends before it counts as lost: raise stale_timeout",
+                "an execution ends before it counts as lost: raise stale_timeout, which is longer than run_timeout and heartbeat",
             );
         }
         if schedule.heartbeat >= schedule.stale_timeout {
@@ -242,7 +276,12 @@ impl Builder<'_> {
                 schedule.heartbeat, schedule.stale_timeout
             );
             let at = if node.get("heartbeat").is_some() { at("heartbeat") } else { at("stale_timeout") };
-            self.problem(&at, "bad-schedule", &message, "several signs of life belong into stale_timeout");
+            self.problem(
+                &at,
+                "bad-schedule",
+                &message,
+                "several signs of life belong into stale_timeout: lower heartbeat",
+            );
         }
         if matches!(schedule.policy.catch_up, CatchUp::LatestOnly) {
             for key in ["catch_up_window", "max_plans_per_tick"] {
@@ -378,6 +417,7 @@ impl Builder<'_> {
             details: Vec::new(),
             unattended: Unattended::default(),
             rule: None,
+            apply: None,
         }
     }
 

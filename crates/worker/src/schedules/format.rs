@@ -3,11 +3,14 @@
 use serde_json::Value;
 use waypost_schema::{Document, Kind, Shape, needed, optional, render};
 
+use crate::agents::{AGENT, AGENTS, DEFAULT_CHAT};
+use crate::alerts::{ALERT, POLICY, SINK};
 use crate::playbook::format::{
     ANYTHING, DURATION, ENV, ENV_ABOUT, EXEC, EXEC_ABOUT, HTTP, HTTP_ABOUT, MAX_FILE_BYTES, NAME, TEXT,
     TIMEZONE, list, map,
 };
 use crate::playbook::formats;
+use crate::projection::PROJECTION;
 use crate::retention::{self, RETENTION};
 use crate::webhooks::{GITHUB, ON};
 
@@ -27,6 +30,10 @@ pub static FILE_KEYS: Shape = Shape::of_file(
         optional("schedule", list(&Kind::Of(&SCHEDULE), 0, 1_000), "What happens when."),
         optional("retention", retention::KIND, "For how long settled runs are kept, by lifecycle."),
         optional("github", Kind::Of(&GITHUB), "Runs that a GitHub webhook starts."),
+        optional("agent", list(&Kind::Of(&AGENT), 0, 1_000), "Agents."),
+        optional("agents", Kind::Of(&AGENTS), "What holds for all agents."),
+        optional("projection", Kind::Of(&PROJECTION), "Where the documents of runs are kept."),
+        optional("alert", Kind::Of(&ALERT), "Who is told when something goes wrong."),
     ],
 );
 
@@ -99,7 +106,8 @@ static SCOPES: Shape = Shape::of_file(
 );
 
 static RUN: Shape = Shape::of_file("a run", &[
-        needed("lifecycle", NAME, "What it may become: deploy, job, agent, or your own."),
+        optional("lifecycle", NAME, "What it may become: deploy, job, agent, or your own. An agent's is its own."),
+        optional("agent", NAME, "An agent, by its slug: it decides whether it takes a run, and what that does."),
         optional(
             "playbook",
             TEXT,
@@ -114,7 +122,7 @@ static RUN: Shape = Shape::of_file("a run", &[
         optional("priority", Kind::Integer(-1_000, 1_000), "Higher first. Default: 0."),
         optional("input", ANYTHING, "What it is given."),
         optional("brought", Kind::Of(&BROUGHT), "The playbook's content, filled in when it is read."),
-]).with_one_of(&["playbook", "exec"]);
+]).with_one_of(&["playbook", "exec", "agent"]);
 
 static BROUGHT: Shape = Shape::of_file(
     "a playbook that is brought along",
@@ -122,8 +130,11 @@ static BROUGHT: Shape = Shape::of_file(
 );
 
 /// Rules beside those of playbooks.
-pub const RULES: [(&str, &str); 4] = [
+pub const RULES: [(&str, &str); 7] = [
+    ("bad-agent", "an agent has something to do"),
+    ("bad-alert", "an alert's sink is one that can be told, and its thresholds fit together"),
     ("bad-cron", "a cron expression has five fields, and comes true"),
+    ("bad-place", "an object store is a folder or a bucket"),
     ("bad-playbook", "a playbook that is named as a file is sound, and given what it takes"),
     ("bad-schedule", "times of a schedule fit together"),
     ("bad-scopes", "scopes say where they come from"),
@@ -143,6 +154,13 @@ pub fn reference() -> String {
     render::section(&mut page, "`[retention.LIFECYCLE]`", &RETENTION);
     render::section(&mut page, "`[github]`", &GITHUB);
     render::section(&mut page, "`[[github.on]]`", &ON);
+    render::section(&mut page, "`[[agent]]`", &AGENT);
+    render::section(&mut page, "`[agents]`", &AGENTS);
+    render::section(&mut page, "`[agents.chat]`", &DEFAULT_CHAT);
+    render::section(&mut page, "`[projection]`", &PROJECTION);
+    render::section(&mut page, "`[alert]`", &ALERT);
+    render::section(&mut page, "`[[alert.sink]]`", &SINK);
+    render::section(&mut page, "`[[alert.policy]]`", &POLICY);
     page.push_str(
         "\n## Rules\n\nBeside those of [playbooks](playbook.md):\n\n| rule | what it asks for |\n|---|---|\n",
     );

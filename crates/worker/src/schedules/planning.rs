@@ -10,6 +10,7 @@ use waypost_kernel::{Actor, Time};
 use waypost_store::codec::hex;
 use waypost_store::{Birth, Counts, DueScope, Firing, HOUSEKEEPING, NewRun};
 
+use super::by_hand::BACKFILL;
 use super::schedule::{Schedule, What};
 
 /// Executions are no queue's: whoever fires them holds them from their birth.
@@ -32,7 +33,7 @@ pub fn firing(schedule: &Schedule, due: &DueScope, now: Time, by: &str) -> Firin
         _ => 0,
     };
     let through = due.through.max(due.since);
-    let plans = policy.plan(&due.id, through, now, due.is_running);
+    let plans = policy.plan(&due.id, through, now, due.running);
     let slot = |plan: &Time| Slot { kind: due.kind.clone(), id: due.id.clone(), plan: *plan, manual: None };
     Firing {
         schedule: schedule.name.clone(),
@@ -65,10 +66,13 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
             metadata.insert("unattended".into(), true.into());
         }
         let plain = NewRun::default();
+        // Those of a backfill may be thousands: what the schedule itself queues meanwhile goes before them.
+        let backs_off = i16::from(manual.as_deref() == Some(BACKFILL));
+        let priority = queued.priority.unwrap_or(plain.priority).saturating_sub(backs_off);
         let run = NewRun {
             lifecycle: queued.lifecycle.clone(),
             queue: queued.queue.clone().unwrap_or(plain.queue),
-            priority: queued.priority.unwrap_or(plain.priority),
+            priority,
             input: queued.input.clone(),
             playbook: queued.playbook.clone(),
             carried: queued.carried.clone(),

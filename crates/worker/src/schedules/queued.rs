@@ -14,7 +14,14 @@ const RULE: &str = "bad-playbook";
 
 impl Builder<'_> {
     pub(super) fn run(&mut self, node: &Node) -> Option<QueuedRun> {
-        let lifecycle = node.get("lifecycle")?;
+        if let Some(agent) = node.get("agent") {
+            return self.run_of_agent(node, agent);
+        }
+        let Some(lifecycle) = node.get("lifecycle") else {
+            let mend = "write lifecycle = \"deploy\", or agent = \"SLUG\"";
+            self.problem(node, "missing-key", "the run says neither its lifecycle nor its agent", mend);
+            return None;
+        };
         let known = self.catalog.latest(lifecycle.text());
         if known.is_none_or(|known| !super::is_queueable(known)) {
             let fit: Vec<&str> =
@@ -23,10 +30,17 @@ impl Builder<'_> {
             let mend = instead_of(lifecycle.text(), &fit);
             self.problem(lifecycle, "unknown-lifecycle", &message, &mend);
         }
+        if known.is_some_and(|known| crate::targets::is_bulk(known)) {
+            let message = "a bulk change waits for somebody who has seen its preview";
+            let mend = "fire a playbook of another lifecycle, whose steps start and queue it (`waypost run start`, `run queue`)";
+            self.problem(lifecycle, "unknown-lifecycle", message, mend);
+            return None;
+        }
         let command: Vec<&str> =
             node.get("exec").map(Node::items).unwrap_or_default().iter().map(Node::text).collect();
         let directory = self.folder.display().to_string();
         let run = QueuedRun {
+            agent: None,
             lifecycle: lifecycle.text().to_owned(),
             playbook: node.of("playbook"),
             carried: (!command.is_empty()).then(|| json!({ "command": command, "directory": directory })),
@@ -40,6 +54,23 @@ impl Builder<'_> {
             Some(named) if named.text().ends_with(".toml") => self.with_playbook(node, named, run),
             _ => Some(run),
         }
+    }
+
+    fn run_of_agent(&mut self, node: &Node, agent: &Node) -> Option<QueuedRun> {
+        for key in ["lifecycle", "queue", "brought"].into_iter().filter_map(|key| node.get(key)) {
+            self.problem(key, "misplaced-key", "the agent says that", "remove it");
+        }
+        Some(QueuedRun {
+            agent: Some(agent.text().to_owned()),
+            lifecycle: crate::agents::LIFECYCLE.to_owned(),
+            playbook: None,
+            carried: None,
+            queue: None,
+            priority: node.of("priority"),
+            input: node.get("input").map_or(json!({}), Node::to_json),
+            concurrency_key: None,
+            items: Vec::new(),
+        })
     }
 
     /// As `run start FILE` does: its very content goes along, by its hash a worker that has it knows it.

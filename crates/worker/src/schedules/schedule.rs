@@ -65,6 +65,8 @@ pub enum What {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueuedRun {
+    /// Whose run it is: the agent says what is left out here.
+    pub agent: Option<String>,
     pub lifecycle: String,
     /// By name, or pinned to its content.
     pub playbook: Option<String>,

@@ -16,12 +16,13 @@ use waypost_store::{
     ScheduleChange, ScheduleChanged, ScheduleWrite, SchedulerSign, Store, StoreError, Who,
 };
 
+use super::by_name::{self, Filled};
 use super::definitions::Definitions;
 use super::failures::Failures;
 use super::options::SchedulerOptions;
 use super::planning::{Slot, birth, firing, rekey};
 use super::schedule::{Schedule, What};
-use super::{by_name, execution, providers, pruning};
+use super::{execution, providers, pruning};
 use crate::claim::slots::Slots;
 use crate::handler::Handler;
 use crate::loops::{Loop, More, drive};
@@ -162,12 +163,17 @@ impl Scheduler {
         for listing in due.listings {
             self.list(listing, due.now).await?;
         }
-        let begun = self.begin(due.executions, due.now, &mut tick, &mut failures).await;
+        // What has begun goes on first, then come the plans of the schedules themselves, and what somebody asked for takes what room is left.
+        let (begun, asked): (Vec<_>, Vec<_>) = due.executions.into_iter().partition(|it| it.run_id.is_some());
+        let began = self.begin(begun, due.now, &mut tick, &mut failures).await;
         let room = self.slots.room();
-        let fired = match begun {
+        let mut fired = match began {
             Ok(()) => self.plan(due.scopes, due.now, room, &mut tick, &mut failures).await,
             Err(error) => Err(error),
         };
+        if fired.is_ok() {
+            fired = self.begin(asked, due.now, &mut tick, &mut failures).await;
+        }
         failures.hashes.iter().for_each(|hash| self.definitions.forget(hash));
         failures.put_off(&*self.shared.database).await?;
         fired?;
@@ -234,7 +240,7 @@ impl Scheduler {
         let mut planned = Vec::new();
         for scope in scopes.into_iter().take(room) {
             if let Some(schedule) = self.definitions.find(&scope.schedule, &scope.hash, now).await? {
-                self.waits_for_an_end |= scope.is_running && schedule.policy.overlap == Overlap::Queue;
+                self.waits_for_an_end |= schedule.policy.waits_for(scope.running);
                 planned.push((schedule, scope));
             }
         }
@@ -438,8 +444,14 @@ async fn fire_all(
     let mut firings: Vec<Firing> =
         planned.iter().map(|(schedule, scope)| firing(schedule, scope, now, by)).collect();
     for ((schedule, _), firing) in planned.iter().zip(&mut firings) {
-        for (_, birth) in &mut firing.plans {
-            by_name::fill(&*shared.database, schedule, birth).await?;
+        for (plan, mut birth) in std::mem::take(&mut firing.plans) {
+            match by_name::fill(&*shared.database, schedule, &mut birth).await? {
+                Filled::Ready => firing.plans.push((plan, birth)),
+                Filled::Passed(why) => {
+                    tracing::warn!(schedule = schedule.name, %plan, why, "passed over");
+                    firing.skipped.paused += 1;
+                }
+            }
         }
     }
     let mut answers = shared.database.fire(firings.clone()).await?;
@@ -463,7 +475,9 @@ async fn fire_all(
 }
 
 async fn begin_one(store: &dyn Database, schedule: &Schedule, mut begin: Begin) -> Result<Option<Begun>> {
-    by_name::fill(store, schedule, &mut begin.birth).await?;
+    if let Filled::Passed(why) = by_name::fill(store, schedule, &mut begin.birth).await? {
+        return Err(StoreError::invalid("agent", why));
+    }
     match store.begin(begin.clone()).await {
         Err(StoreError::KeyReused { key, run_id }) => {
             tracing::warn!(

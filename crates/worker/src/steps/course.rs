@@ -144,6 +144,10 @@ impl<'a> Course<'a> {
         self.end.is_some() || self.halt.is_some()
     }
 
+    fn is_cleanup(&self) -> bool {
+        self.legs.iter().all(|leg| leg.step.is_cleanup)
+    }
+
     fn is_over(&self, at: usize) -> bool {
         matches!(self.legs[at].stage, Stage::Over)
     }
@@ -217,6 +221,9 @@ impl<'a> PlaybookRun<'a> {
                     None => return Ok(end),
                 },
                 // What is under way ends first: nobody else would look after it.
+                Err(Halt::Wanted(want)) if !course.is_cleanup() => {
+                    course.end_with(PlaybookEnd::Wanted(want));
+                }
                 Err(halt) => {
                     course.halt.get_or_insert(halt);
                 }
@@ -270,7 +277,7 @@ impl<'a> PlaybookRun<'a> {
     async fn idle(&mut self, course: &mut Course<'a>, due: Due) -> Result<Option<PlaybookEnd>, Halt> {
         self.step_log.flush().await?;
         self.announce(course, Some(due)).await;
-        let is_cleanup = course.legs.iter().all(|leg| leg.step.is_cleanup);
+        let is_cleanup = course.is_cleanup();
         let reason = if due.opens { Wait::WINDOW } else { Wait::RETRY };
         if let Some(end) = self.gives_back(due.at, reason, is_cleanup) {
             return Ok(Some(end));
@@ -330,7 +337,8 @@ impl<'a> PlaybookRun<'a> {
 
     /// A handler asked for a pause: what other steps have to ask is asked in the same one.
     async fn ask_also(&mut self, course: &mut Course<'a>) -> Result<(), Halt> {
-        let may_ask = course.halt.is_none() && !self.is_asking();
+        // Once something else is wanted of the run, no question begins.
+        let may_ask = course.halt.is_none() && !self.is_asking() && self.lease.want().is_none();
         let pauses = |end: &mut PlaybookEnd| may_ask && matches!(end, PlaybookEnd::Paused { .. });
         let Some(pause) = course.end.take_if(pauses) else { return Ok(()) };
         let found = self.found(course, |step| step.ask.is_some()).await;
@@ -386,7 +394,7 @@ impl<'a> PlaybookRun<'a> {
             let Some(once) = present.get(passed).cloned() else { return Ok(()) };
             let is_begun = once.is_under_way || found.has(&once.key);
             let row = self.step_log.row(&once.key);
-            let has_begun = row.is_some_and(|row| row.started_at.is_some());
+            let has_begun = row.is_some_and(|row| self.step_log.has_begun(row));
             if is_begun || !has_room || !course.is_wanted(at, has_begun) {
                 passed += 1;
                 continue;
@@ -459,7 +467,7 @@ impl<'a> PlaybookRun<'a> {
     fn is_left(&self, course: &Course<'a>, at: usize) -> bool {
         let key = &course.legs[at].step.key;
         let all = || self.step_log.row(key).into_iter().chain(self.step_log.parts_of(key));
-        let has_begun = || all().any(|row| row.started_at.is_some() && self.step_log.is_open(&row.key));
+        let has_begun = || all().any(|row| self.step_log.has_begun(row) && self.step_log.is_open(&row.key));
         course.is_wanted(at, false) || matches!(course.legs[at].stage, Stage::Here { .. }) || has_begun()
     }
 
@@ -493,7 +501,7 @@ impl<'a> PlaybookRun<'a> {
         present.is_under_way = false;
         let once = present.clone();
         let next = match answer {
-            None => Some(Next::End(self.stopped(&once))),
+            None => Some(Next::End(self.stopped(&once).await)),
             Some(answer) => self.judged(&once, &row, &answer).await?,
         };
         // It is tried again.

@@ -15,6 +15,9 @@ use super::step_log::{Halt, StepLog, StepResult};
 use crate::lease::Lease;
 use crate::outcome::{Outcome, Word};
 
+/// The code of a step that was not begun because something else is wanted of its run.
+pub(crate) const NOT_BEGUN: &str = "NOT_BEGUN";
+
 pub(crate) struct Durable {
     store: Arc<dyn Store>,
     lease: Arc<Lease>,
@@ -95,7 +98,10 @@ impl Durable {
 fn halt(halt: Halt) -> Outcome {
     match halt {
         Halt::Lost => Outcome::fail("LEASE_LOST", "the run is not this worker's any more"),
-        Halt::Failing => Outcome::fail("FAILURE_RECORDED", "the run is failing already"),
+        Halt::Wanted(want) => {
+            let message = format!("{} was asked of the run: no step begins", want.command());
+            Outcome { permanent: true, ..Outcome::fail(NOT_BEGUN, &message) }
+        }
         Halt::Refused(failure) => {
             Outcome { permanent: true, ..Outcome::fail(&failure.code, &failure.message) }
         }

@@ -14,11 +14,13 @@ use super::planned_steps::key_of;
 use super::playbook_run::PlaybookRun;
 use super::state_names::StepState;
 use super::step_log::{Halt, StepResult, is_dropped};
+use super::words::not_undone;
 use crate::interpret::{Ending, Goal};
 use crate::playbook::{Playbook, Step};
 use crate::report::status_for;
 
-const CLEANUP_FAILED: &str = "cleanup_failed";
+/// The member of a run's details that names the cleanups that failed.
+pub(super) const CLEANUP_FAILED: &str = "cleanup_failed";
 
 impl<'a> PlaybookRun<'a> {
     /// `None`: the run is left to others.
@@ -120,8 +122,8 @@ impl<'a> PlaybookRun<'a> {
             let refused = match done {
                 Ok(()) => continue,
                 Err(Halt::Lost) => return Err(Halt::Lost),
-                Err(Halt::Failing) => {
-                    Failure::new("FAILURE_RECORDED", "it was stored as a step, not as a cleanup")
+                Err(Halt::Wanted(_)) => {
+                    Failure::new("STEP_REFUSED", "it was stored as a step, not as a cleanup")
                 }
                 Err(Halt::Refused(failure)) => failure,
             };
@@ -159,11 +161,10 @@ impl<'a> PlaybookRun<'a> {
             PlaybookEnd::Wanted(Want::Fail) => Ending::new(Goal::Fail),
         };
         if !self.unclean.is_empty() {
-            let message = format!("what was to be undone was not: {}", self.unclean.join(", "));
             ending.details.insert(CLEANUP_FAILED.into(), json!(self.unclean));
             if ending.goal == Goal::Succeed {
                 ending.goal = Goal::Fail;
-                ending.failure = Some(Failure::new("CLEANUP_FAILED", &message));
+                ending.failure = Some(Failure::new("CLEANUP_FAILED", &not_undone(&self.unclean)));
             }
         }
         // What was told of an earlier pause is not so any more, unless it is said again.

@@ -20,6 +20,7 @@ mod state_names;
 mod step_log;
 mod tasks;
 mod waiting;
+mod words;
 
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -29,15 +30,17 @@ use waypost_store::{Claimed, Wait};
 
 use crate::playbook::Playbook;
 
-pub(crate) use durable::Durable;
+pub(crate) use durable::{Durable, NOT_BEGUN};
 pub(crate) use once::is_finish;
 pub use planned_steps::first_steps;
 pub(crate) use planned_steps::{CLEANUP, is_untold, planned_part, untold_part};
 pub(crate) use playbook_run::perform;
+pub(crate) use scope::run as run_of;
 pub(crate) use state_names::{StateNames, StepState};
-pub(crate) use step_log::{is_dropped, was_left_out, was_not_wanted};
+pub(crate) use step_log::{AGAIN, is_dropped, was_left_out, was_not_wanted};
 pub(crate) use tasks::{TaskBoard, task_progress};
 pub(crate) use waiting::WORTH_GIVING_BACK;
+pub use words::{cleanup_failed_in_words, left_in_words};
 
 /// How the steps of a run came to an end.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use waypost_kernel::lifecycle::{DecisionPart, Decisions};
 use waypost_kernel::request::Level;
+use waypost_kernel::run::Want;
 use waypost_kernel::text::{MAX_REASON_CHARS, clean_chars};
 use waypost_kernel::{Failure, Lifecycle};
 use waypost_store::ItemRow;
@@ -177,14 +178,30 @@ impl PlaybookRun<'_> {
         })
     }
 
-    /// Why a step was stopped in the middle.
-    pub fn stopped(&mut self, once: &Once<'_>) -> PlaybookEnd {
+    /// Why a step was stopped in the middle. That a cancel did so is stored before any cleanup begins: whoever takes the run over
+    /// would find only that it had begun.
+    pub async fn stopped(&mut self, once: &Once<'_>) -> PlaybookEnd {
         if let Some(end) = self.interrupted(once.step.is_cleanup) {
+            if end == PlaybookEnd::Wanted(Want::Cancel)
+                && let Some(failure) = self.cancelled().await
+            {
+                close(once, Some(&failure)).await;
+                let result = timed(once, StepResult::failed(failure));
+                self.step_log.put_later(&once.key, StepState::Failed, result);
+            }
             return end;
         }
         let failure = self.out_of_time();
         self.step_log.put_later(&once.key, StepState::Failed, StepResult::failed(failure.clone()));
         PlaybookEnd::Failed(failure)
+    }
+
+    /// As the run's end will tell it. None if the store cannot be asked: the end says it then.
+    async fn cancelled(&self) -> Option<Failure> {
+        let run = self.shared.store.run(self.row.tenant.clone(), self.row.id().to_owned()).await.ok()?;
+        let intent = run.run.intent.filter(|intent| intent.want == Want::Cancel)?;
+        let code = self.row.lifecycle.code_of(intent.want.command())?;
+        Some(Failure::new(code, &intent.in_words()))
     }
 
     /// A cleanup that has nothing to do now may have the next time.

@@ -9,7 +9,6 @@ use waypost_kernel::Failure;
 use waypost_kernel::item::Role;
 use waypost_kernel::lifecycle::Phase;
 use waypost_kernel::request::Level;
-use waypost_kernel::run::Want;
 use waypost_store::{Claimed, CleanupWrite, EventRow, ItemRow, RunRow, StoreError};
 
 use super::course::{Course, Once};
@@ -18,17 +17,18 @@ use super::once::paused_by;
 use super::planned_steps::{Revised, key_of, known_steps, revised, single};
 use super::scope::{Seen, scope};
 use super::state_names::StepState;
-use super::step_log::{Added, DROPPED, Halt, LEFT_OUT, StepLog, because};
+use super::step_log::{Added, DROPPED, Halt, LEFT_OUT, NO_ITEMS, StepLog, because, was_empty};
 use super::tasks::{self, Known};
 use super::{Next, PlaybookEnd};
-use crate::interpret::{Ending, Goal, Parting};
+use crate::interpret::{Ending, Parting};
 use crate::lease::Lease;
 use crate::pace;
-use crate::pipeline::Shared;
+use crate::pipeline::{Shared, goal_of};
 use crate::playbook::{Context, Playbook, RenderError, Step, Window};
 use crate::report::journal::{Journal, is_lost};
 
 /// Why a step was left out.
+const EMPTY_LIST: &str = "nothing to do: the list is empty";
 pub(crate) const NOT_TRUE: &str = "its `when` is not true";
 
 pub(crate) struct PlaybookRun<'a> {
@@ -95,7 +95,7 @@ pub(crate) async fn perform(
     let end = match run.play().await {
         Ok(end) => end,
         Err(Halt::Lost) => PlaybookEnd::Left,
-        Err(Halt::Failing) => PlaybookEnd::Wanted(Want::Fail),
+        Err(Halt::Wanted(want)) => PlaybookEnd::Wanted(want),
         Err(Halt::Refused(failure)) => PlaybookEnd::Failed(failure),
     };
     if let PlaybookEnd::Waits(wait) = end {
@@ -114,7 +114,7 @@ pub(crate) async fn perform(
 fn given_up(halt: Halt) -> Parting {
     match halt {
         Halt::Lost => Parting::GiveBack(None),
-        Halt::Failing => Parting::End(Ending::new(Goal::Fail)),
+        Halt::Wanted(want) => Parting::End(Ending::new(goal_of(want))),
         Halt::Refused(failure) => Parting::End(Ending::failed(failure)),
     }
 }
@@ -281,7 +281,8 @@ impl<'a> PlaybookRun<'a> {
         let own = key_of(step);
         let as_a_whole = |next| (Vec::new(), next);
         // With a list: what it came to as a whole, before it had items.
-        if step.for_each.is_none() || self.step_log.state(&own).is_settled() {
+        let had_no_items = self.step_log.row(&own).is_some_and(was_empty);
+        if step.for_each.is_none() || self.step_log.state(&own).is_settled() && !had_no_items {
             let next = self.follows(step, &own);
             return Ok((vec![own], next));
         }
@@ -297,6 +298,9 @@ impl<'a> PlaybookRun<'a> {
         let Revised { keys, added, dropped } =
             revised(self.playbook, step, &items, self.step_log.parts_of(&own), context);
         self.step_log.add(added).await?;
+        if items.is_empty() && !step.is_cleanup && !had_no_items {
+            self.tell_empty(step, &own, context).await?;
+        }
         self.lists.insert(own, keys.clone());
         let open: Vec<String> =
             dropped.into_iter().filter(|key| self.step_log.state(key) == StepState::Open).collect();
@@ -310,6 +314,16 @@ impl<'a> PlaybookRun<'a> {
             self.step_log.put_later(key, StepState::Skipped, result);
         }
         Ok((keys.into_iter().chain(owed).collect(), Next::On))
+    }
+
+    /// People see a line for each step, for one without items too.
+    async fn tell_empty(&mut self, step: &Step, own: &str, context: &Context) -> Result<(), Halt> {
+        if self.step_log.row(own).is_none() && self.step_log.parts_of(own).next().is_none() {
+            self.step_log.add(vec![single(self.playbook, step, context)]).await?;
+            let result = because(EMPTY_LIST).with_detail(NO_ITEMS, true);
+            self.step_log.put_later(own, StepState::Skipped, result);
+        }
+        Ok(())
     }
 
     /// Its `when` says no, whatever the items are.

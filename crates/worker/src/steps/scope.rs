@@ -96,7 +96,7 @@ fn result(step_log: &StepLog, rows: &[&ItemRow], whole: Option<Option<&ItemRow>>
 }
 
 /// The keys that the checker knows.
-fn run(row: &RunRow) -> Map<String, Value> {
+pub(crate) fn run(row: &RunRow) -> Map<String, Value> {
     let object = json!({
         "id": row.id(),
         "attempt": row.run.attempt,

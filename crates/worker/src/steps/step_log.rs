@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use tokio::time::sleep;
 use waypost_kernel::item::Role;
+use waypost_kernel::run::Want;
 use waypost_kernel::{Code, Failure, Span};
 use waypost_store::{EventRow, ItemRow, ItemWrite, ItemsWrite, Reply, RunRow, Store, StoreError};
 
@@ -26,18 +27,25 @@ const LOOKED_BACK: u64 = 200;
 pub(crate) enum Halt {
     /// The run is another's by now.
     Lost,
-    /// An earlier holder recorded a failure: nothing but cleanups may begin.
-    Failing,
+    /// Something else is wanted of the run, by people or by an earlier holder that recorded a failure: nothing but cleanups may begin.
+    Wanted(Want),
     /// The store refuses what is asked, and would again: the run cannot go on.
     Refused(Failure),
 }
 
 impl Halt {
     pub fn refused(error: &StoreError) -> Halt {
-        match error {
-            StoreError::Refused(refusal) if refusal.code == Code::FailureRecorded => Halt::Failing,
-            _ => Halt::Refused(Failure::new("STEP_REFUSED", &format!("a step could not be stored: {error}"))),
-        }
+        let want = match error {
+            StoreError::Refused(refusal) => match refusal.code {
+                Code::FailureRecorded => Some(Want::Fail),
+                Code::CancelRequested => Some(Want::Cancel),
+                Code::PauseRequested => Some(Want::Pause),
+                _ => None,
+            },
+            _ => None,
+        };
+        let failure = || Failure::new("STEP_REFUSED", &format!("a step could not be stored: {error}"));
+        want.map_or_else(|| Halt::Refused(failure()), Halt::Wanted)
     }
 }
 
@@ -190,6 +198,11 @@ impl StepLog {
         row.started_at.is_some() && detail(row, LEFT_OUT) != &Value::Bool(true)
     }
 
+    /// It was begun, here or in the run that this one repeats: what says that nothing more is needed does not keep it from its end.
+    pub fn has_begun(&self, row: &ItemRow) -> bool {
+        row.started_at.is_some() || detail(row, AGAIN) == &Value::Bool(true)
+    }
+
     pub async fn add(&mut self, added: Vec<Added>) -> Result<(), Halt> {
         let writes: Vec<ItemWrite> = added.into_iter().map(|it| self.write_of_new(it)).collect();
         if writes.is_empty() { Ok(()) } else { self.write(writes).await }
@@ -274,7 +287,7 @@ impl StepLog {
         let waiting = std::mem::take(&mut self.waiting);
         let both = waiting.iter().cloned().chain(writes.iter().cloned()).collect();
         match self.send(both).await {
-            Err(refused @ (Halt::Refused(_) | Halt::Failing))
+            Err(refused @ (Halt::Refused(_) | Halt::Wanted(_)))
                 if !waiting.is_empty() && !writes.is_empty() =>
             {
                 self.send(waiting).await?;
@@ -302,8 +315,13 @@ impl StepLog {
                 Err(error) if is_lost(&error) => break,
                 Err(error @ StoreError::Unavailable(_)) => self.away(&error, retry).await?,
                 Err(error) => {
-                    tracing::error!(run_id, %error, "a step was not accepted");
-                    return Err(Halt::refused(&error));
+                    let halt = Halt::refused(&error);
+                    match halt {
+                        // Nothing begins; whether what is under way is stopped too comes with the next heartbeat.
+                        Halt::Wanted(want) => self.lease.wanted(want, true),
+                        _ => tracing::error!(run_id, %error, "a step was not accepted"),
+                    }
+                    return Err(halt);
                 }
             }
         }
@@ -356,8 +374,18 @@ impl StepResult {
 /// A mark on a step that was settled without being executed since the last pause.
 pub(crate) const LEFT_OUT: &str = "left_out";
 
+/// A mark on a step that had begun, and not completed, in the run that this one repeats.
+pub(crate) const AGAIN: &str = "again";
+
 /// A mark on an item that is no longer in the list that its step is for.
 pub(crate) const DROPPED: &str = "dropped";
+
+/// A mark on what stands for a step whose list was empty. Made anew after a pause, the list may have items.
+pub(crate) const NO_ITEMS: &str = "no_items";
+
+pub(crate) fn was_empty(row: &ItemRow) -> bool {
+    detail(row, NO_ITEMS) == &Value::Bool(true)
+}
 
 pub(crate) fn is_dropped(row: &ItemRow) -> bool {
     detail(row, DROPPED) == &Value::Bool(true)

@@ -31,6 +31,8 @@ pub struct Faulty {
     pub ends: Gate,
     /// Claims are carried out, and their answers wait before this.
     pub claims: Gate,
+    /// Heartbeats bring no news of what people want.
+    pub is_deaf: AtomicBool,
     /// How many ends each request had.
     pub batches: Mutex<Vec<usize>>,
 }
@@ -71,6 +73,7 @@ impl Faulty {
             refuses_ends: AtomicBool::new(false),
             ends: Gate::open(),
             claims: Gate::open(),
+            is_deaf: AtomicBool::new(false),
             batches: Mutex::default(),
         })
     }
@@ -132,11 +135,15 @@ macro_rules! one {
     // Those that have gates are written out below.
     (claim $($_rest:tt)*) => {};
     (finish $($_rest:tt)*) => {};
+    (renew $($_rest:tt)*) => {};
     // Those that a dying worker may be in the middle of.
+    (command $($rest:tt)*) => { one! { @write command $($rest)* } };
     (note $($rest:tt)*) => { one! { @write note $($rest)* } };
     (require_cleanup $($rest:tt)*) => { one! { @write require_cleanup $($rest)* } };
     (put_items $($rest:tt)*) => { one! { @write put_items $($rest)* } };
     (put_cursor $($rest:tt)*) => { one! { @write put_cursor $($rest)* } };
+    (leave_behind $($rest:tt)*) => { one! { @write leave_behind $($rest)* } };
+    (catch_up_with $($rest:tt)*) => { one! { @write catch_up_with $($rest)* } };
     (acknowledge $($rest:tt)*) => { one! { @write acknowledge $($rest)* } };
     ($verb:ident $($rest:tt)*) => { one! { @pass $verb $($rest)* } };
     (@ $how:ident $verb:ident($($name:ident: $type:ty),*) -> $answer:ty) => {
@@ -156,6 +163,14 @@ impl Store for Faulty {
             self.claims.pass().await;
             claimed
         })
+    }
+
+    fn renew(&self, leases: Vec<Held>) -> Reply<'_, Each<Renewed>> {
+        let renewed = self.pass(move || self.inner.renew(leases));
+        let is_deaf = self.is_deaf.load(Ordering::SeqCst);
+        let heard =
+            move |renewed: Renewed| if is_deaf { Renewed { intent: None, ..renewed } } else { renewed };
+        Box::pin(async move { Ok(renewed.await?.into_iter().map(|each| each.map(heard)).collect()) })
     }
 
     fn changed(&self, at_most: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use waypost_worker::actions::http::{Client, Lookup, Reply};
-use waypost_worker::actions::{Body, Call, Http, Mask};
+use waypost_worker::actions::{Body, Call, Http, Mask, Reads};
 use waypost_worker::playbook::Sealed;
 use waypost_worker::{Outcome, Word};
 
@@ -44,7 +44,14 @@ impl Lookup for Fake {
 }
 
 fn get(url: &str) -> Http {
-    Http { method: "GET".into(), url: url.into(), headers: Vec::new(), body: Body::None, allow_private: true }
+    Http {
+        method: "GET".into(),
+        url: url.into(),
+        headers: Vec::new(),
+        body: Body::None,
+        allow_private: true,
+        reads: Reads::Outcome,
+    }
 }
 
 fn call() -> Call {
@@ -78,6 +85,7 @@ async fn an_endpoint_is_told_what_a_command_is_told() {
         headers: vec![("Authorization".into(), Sealed::new("Bearer t0ken"))],
         body: Body::Envelope,
         allow_private: true,
+        reads: Reads::Outcome,
     };
     let reply = Client::new(false).unwrap().send(&request, &call(), None, &mask).await;
     assert_eq!(outcome(&reply).output, json!({"n": 7}));

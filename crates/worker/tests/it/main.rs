@@ -1,6 +1,9 @@
 //! One binary for all of the worker's proofs: it links once. Processes and databases are real.
 #![allow(clippy::unwrap_used)]
 
+mod agent_times;
+mod alerts;
+mod bulk;
 mod claiming;
 mod commands;
 mod faulty;
@@ -20,3 +23,4 @@ mod slots;
 mod steps;
 mod stopping;
 mod support;
+mod targets;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
 use waypost_kernel::Span;
-use waypost_store::NewRun;
+use waypost_store::{CommandWrite, NewRun};
 use waypost_worker::{Context, Handlers, Outcome};
 
 use crate::faulty::Faulty;
@@ -84,6 +84,45 @@ async fn a_handlers_steps_are_done_once_wherever_its_worker_dies() {
         if stored {
             assert_eq!(first.load(Ordering::SeqCst), before.0, "{write}: the first was stored");
         }
+        shop.verify().await;
+    }
+}
+
+/// A step that is not begun since something else is wanted of the run is no failure of its handler.
+// proves X8
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handlers_next_step_does_not_begin_once_a_pause_or_a_cancel_is_stored() {
+    for (name, end) in [("pause", "paused"), ("cancel", "cancelled")] {
+        let mut shop = Shop::new();
+        shop.faulty.is_deaf.store(true, Ordering::SeqCst);
+        let (store, second) = (shop.store.clone(), Arc::new(AtomicU32::new(0)));
+        let counter = second.clone();
+        shop.options.handlers = Handlers::default().with("greet", move |context: Context| {
+            let (store, counter) = (store.clone(), counter.clone());
+            async move {
+                let asked = CommandWrite {
+                    name: name.into(),
+                    reason: Some("why".into()),
+                    ..Shop::cancelling(&context.run_id)
+                };
+                let asks = |_key| async move {
+                    store.command(asked).await.unwrap();
+                    Outcome::done_with(json!(1))
+                };
+                if let Err(ended) = context.step("first", asks).await {
+                    return ended;
+                }
+                let counts =
+                    |_key| async move { Outcome::done_with(json!(counter.fetch_add(1, Ordering::SeqCst))) };
+                context.step("second", counts).await.map_or_else(|ended| ended, Outcome::done_with)
+            }
+        });
+        let id = shop.enqueue(greeting()).await;
+        let running = shop.start();
+        let row = shop.until_rests(&id).await;
+        assert_eq!((row.status(), second.load(Ordering::SeqCst)), (end, 0), "{name}: {:?}", row.run.failure);
+        assert!(shop.standings(&id).await.contains(&"first=completed".to_owned()), "{name}");
+        running.stop().await;
         shop.verify().await;
     }
 }

@@ -74,9 +74,18 @@ async fn ends_that_are_under_way_hold_no_slot_and_go_out_together() {
             queues.iter().find(|queue| queue.name == "default").map_or(0, |queue| queue.held)
         };
         eventually("more are claimed than there are slots", async || (held().await >= 4).then_some(())).await;
-        let first = shop.enqueue(NewRun { priority: 9, ..work() }).await;
-        assert!(held().await <= 6, "{} are held: unreported ends stop claims", held().await);
-        assert_eq!(shop.run(&first).await.run.attempt, 0, "the best one waits too");
+        let mut best = Vec::new();
+        for _ in 0..4 {
+            best.push(shop.enqueue(NewRun { priority: 9, ..work() }).await);
+        }
+        let held = held().await;
+        assert!(held <= 6, "{held} are held: unreported ends stop claims");
+        let mut waiting = 0;
+        for id in &best {
+            waiting += usize::from(shop.run(id).await.run.attempt == 0);
+        }
+        // Two at most fit beside the four that were held.
+        assert!(waiting >= 2, "{waiting} of the best wait too");
         shop.faulty.ends.set(true);
         eventually("all are done", async || {
             let queues = shop.store.queues(None).await.unwrap();
@@ -84,9 +93,9 @@ async fn ends_that_are_under_way_hold_no_slot_and_go_out_together() {
         })
         .await;
         let summary = running.stop().await;
-        assert_eq!((summary.claimed, summary.succeeded), (21, 21));
+        assert_eq!((summary.claimed, summary.succeeded), (24, 24));
         let batches = shop.faulty.batches.lock().unwrap().clone();
-        assert_eq!(batches.iter().sum::<usize>(), 21);
+        assert_eq!(batches.iter().sum::<usize>(), 24);
         assert!(batches.iter().any(|size| *size > 1), "{batches:?}");
         shop.verify().await;
     }

@@ -41,7 +41,7 @@ pub struct Case<'a> {
 }
 
 pub fn asks(table: &Table) -> Vec<Ask<'static>> {
-    let mut asks = vec![Ask::Sweep, Ask::OperationEnded];
+    let mut asks = vec![Ask::Sweep, Ask::QueuePaused, Ask::OperationEnded];
     for start in [false, true] {
         asks.extend([None, Some(ASKED_LEASE)].map(|lease| Ask::Claim { lease, start }));
     }
@@ -61,6 +61,7 @@ pub fn asks(table: &Table) -> Vec<Ask<'static>> {
                 reason: Some("why"),
                 retry_in: Some(RETRY_IN),
                 goes_on_at: Some(NOW + RETRY_IN),
+                brings: None,
             };
             asks.extend([bare, full].map(|finish| Ask::Finish { token, finish }));
             asks.push(Ask::RequireCleanup { token, required: true, failing: Some((to, &FAILURE)) });

@@ -67,18 +67,26 @@ fn the_run_is_one_that_fails_from_the_same_event_on() {
 }
 
 #[test]
-fn a_dead_worker_or_one_that_leaves_ends_it_as_failed() {
-    for dies in [true, false] {
-        let mut walk = with_a_failed_step();
-        if dies {
-            walk.later(seconds(61));
-            assert_eq!(walk.claim(W2).unwrap_err().code, Code::LeaseHeld, "nobody works on it again");
-            walk.sweep();
-        } else {
-            walk.release(W1).unwrap();
-        }
-        assert_eq!((walk.state(), walk.code()), ("failed", &*FAILURE.code));
-    }
+fn a_dead_worker_ends_it_as_failed() {
+    let mut walk = with_a_failed_step();
+    walk.later(seconds(61));
+    assert_eq!(walk.claim(W2).unwrap_err().code, Code::LeaseHeld, "nobody works on it again");
+    walk.sweep();
+    assert_eq!((walk.state(), walk.code()), ("failed", &*FAILURE.code));
+}
+
+#[test]
+fn a_worker_that_leaves_leaves_the_cleanups_to_the_next_one() {
+    let mut walk = with_a_failed_step();
+    walk.release(W1).unwrap();
+    walk.sweep();
+    assert_eq!((walk.state(), want(&walk)), ("running", Some(Want::Fail)));
+    walk.claim(W2).unwrap();
+    assert_eq!(walk.item(W2, 1, to("running")).unwrap_err().code, Code::FailureRecorded);
+    walk.item(W2, 3, to("running")).unwrap();
+    walk.item(W2, 3, to("completed")).unwrap();
+    walk.finish(W2, "failed").unwrap();
+    assert_eq!((walk.state(), walk.code()), ("failed", &*FAILURE.code));
 }
 
 #[test]

@@ -66,3 +66,15 @@ fn every_request_in_every_rule_state_is_decided_as_the_tables_say() {
 fn every_request_in_every_operation_state_is_decided_as_the_tables_say() {
     exhaust("operation", 120_000);
 }
+
+// proves X3, X5, X8, A8
+#[test]
+fn every_request_in_every_proposal_state_is_decided_as_the_tables_say() {
+    exhaust("proposal", 80_000);
+}
+
+// proves X3, A8
+#[test]
+fn every_request_in_every_inbox_state_is_decided_as_the_tables_say() {
+    exhaust("inbox", 10_000);
+}

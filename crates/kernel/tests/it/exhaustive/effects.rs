@@ -123,7 +123,7 @@ impl View<'_> {
 
     /// X5: a claim, a client's retry into a held state and a steal count an attempt; a take-over does not.
     fn begins(&self) -> bool {
-        matches!(self.first, "claim" | "retry" | "steal")
+        matches!(self.first, "claim" | "retry" | "apply" | "steal")
     }
 
     /// By itself, or with the beginning of what nobody had begun.
@@ -178,6 +178,11 @@ impl View<'_> {
             // U6: whoever comes to clean up need not wait.
             lease.until = lease.until.min(NOW);
         }
+        if matches!(self.case.ask, Ask::QueuePaused) {
+            // X9: it begins to wait anew.
+            lease.until = if self.stay == Some(Stay::Heartbeat) { NOW } else { lease.until };
+            return Some(lease);
+        }
         let renews = matches!(self.stay, Some(Stay::Heartbeat | Stay::Noted | Stay::Owes)) && !state.fixed;
         if renews || self.how == "start" {
             lease.until = lease.until.max(NOW + LEASE);
@@ -198,7 +203,7 @@ impl View<'_> {
     fn started_at(&self) -> Option<Time> {
         match self.first {
             "claim" => self.before.started_at.or(Some(NOW)),
-            "retry" | "steal" => Some(NOW),
+            "retry" | "apply" | "steal" => Some(NOW),
             _ => self.before.started_at,
         }
     }
@@ -303,8 +308,11 @@ impl View<'_> {
             Some(_) if self.phase == Phase::Held => return self.before.reason.as_deref(),
             _ => {}
         }
+        // A8: a rejection keeps the note that it needs.
+        let needs = |row: &super::table::Row| row.to == self.state && row.when.contains(&"a reason");
+        let is_needed = self.case.scene.table.legal.iter().any(|row| row.how == self.how && needs(row));
         if self.phase != Phase::Parked {
-            return None;
+            return if is_needed { self.with().reason } else { None };
         }
         let wished = self.before.intent.as_ref().and_then(|intent| intent.reason.as_deref());
         match self.case.ask {

@@ -70,7 +70,9 @@ fn runs(table: &Table) -> Vec<Scene<'_>> {
         }
         let failed = table.states.iter().find(|state| state.outcome == Some(Outcome::Failed));
         let failing = failed.map(|state| Wish::Fail(state.name));
-        for wish in [Wish::Pause, Wish::Cancel].into_iter().chain(failing).filter(|_| held) {
+        for wish in
+            [Wish::Pause, Wish::Cancel, Wish::GracefulCancel].into_iter().chain(failing).filter(|_| held)
+        {
             scenes.push(Scene { wish, ..plain(table, state.name) });
         }
     }

@@ -35,7 +35,7 @@ pub const MAX_RETRIES: u32 = 3;
 pub const TRY_NO: u32 = 4;
 const NO: ItemVerdict<'static> = ItemVerdict::Refused(Code::InvalidTransition);
 
-/// After a failure that ends the course, and while the run is failing, nothing begins but cleanups.
+/// After a failure that ends the course, while the run is failing, and once somebody wants it to end or to wait, nothing begins but cleanups.
 pub fn expect<'t>(
     item: &ItemScene<'t>,
     run: &Scene<'_>,
@@ -51,7 +51,16 @@ pub fn expect<'t>(
     let waited = !matches!(item.kind.phase(item.state), Phase::Held | Phase::Settled);
     let begins = end.phase == Phase::Held && item.kind.phase(item.state) != Phase::Held
         || waited && end.outcome == Some(Outcome::Succeeded);
-    if stops && ended && begins { ItemVerdict::Refused(Code::FailureRecorded) } else { verdict }
+    let wanted = match run.wish {
+        Wish::Cancel | Wish::GracefulCancel => Some(Code::CancelRequested),
+        Wish::Pause => Some(Code::PauseRequested),
+        Wish::None | Wish::Fail(_) => None,
+    };
+    // X8: what people want came without the holder's knowing: what was done by then counts.
+    let is_under_way = end.phase == Phase::Held;
+    let failed = ended.then_some(Code::FailureRecorded);
+    let code = failed.or(wanted.filter(|_| is_under_way)).filter(|_| stops && begins);
+    code.map_or(verdict, ItemVerdict::Refused)
 }
 
 /// Where the run goes when the worker reports this: nothing if it does not fail by it, or was told of an end before.

@@ -22,7 +22,7 @@ pub const MAX_TAKE_OVERS: u32 = 5;
 pub fn expect(scene: &Scene<'_>, ask: &Ask<'_>, actor: Actor, fresh: Token) -> Verdict<'static> {
     let asker = match ask {
         Ask::Command { .. } => actor != Actor::Worker,
-        Ask::Sweep | Ask::OperationEnded => actor == Actor::Engine,
+        Ask::Sweep | Ask::QueuePaused | Ask::OperationEnded => actor == Actor::Engine,
         _ => actor == Actor::Worker,
     };
     if !asker {
@@ -33,6 +33,11 @@ pub fn expect(scene: &Scene<'_>, ask: &Ask<'_>, actor: Actor, fresh: Token) -> V
         Ask::Claim { start: true, .. } => begun(scene, claim(scene, fresh)),
         Ask::Command { name, with } => command(scene, actor, name, with),
         Ask::Sweep => sweep(scene),
+        // X9: nobody can take it, so that no time passes.
+        Ask::QueuePaused if matches!(scene.lease, LeaseIs::Vacant | LeaseIs::Abandoned) => {
+            Verdict::Stays(Stay::Heartbeat)
+        }
+        Ask::QueuePaused => Verdict::Stays(Stay::Nothing),
         Ask::OperationEnded if scene.operating => Verdict::Stays(Stay::OperationOver),
         Ask::OperationEnded => Verdict::Stays(Stay::Nothing),
         _ => hold(scene, ask),

@@ -22,6 +22,10 @@ pub fn hold(scene: &Scene<'_>, ask: &Ask<'_>) -> Verdict<'static> {
         Ask::Renew { .. } => Verdict::Stays(heartbeat(scene)),
         // D4: the worker's first own event starts the run.
         Ask::Note { .. } => start(scene).map_or(Verdict::Stays(Stay::Noted), Verdict::moves),
+        // U6: the cleanups of a run that has failed are the next worker's.
+        Ask::Release { .. } if matches!(scene.wish, Wish::Fail(_)) && scene.has_open_steps() => {
+            Verdict::Stays(Stay::Released)
+        }
         Ask::Release { .. } if scene.wish != Wish::None && !scene.required => {
             carry_out(scene, scene.wish).unwrap()
         }
@@ -38,7 +42,9 @@ pub fn hold(scene: &Scene<'_>, ask: &Ask<'_>) -> Verdict<'static> {
             let new = *required != scene.required || failing.is_some() && !settled;
             Verdict::Stays(if new { Stay::Owes } else { heartbeat(scene) })
         }
-        Ask::Claim { .. } | Ask::Command { .. } | Ask::Sweep | Ask::OperationEnded => unreachable!(),
+        Ask::Claim { .. } | Ask::Command { .. } | Ask::Sweep | Ask::QueuePaused | Ask::OperationEnded => {
+            unreachable!()
+        }
     }
 }
 

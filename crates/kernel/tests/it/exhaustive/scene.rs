@@ -99,6 +99,7 @@ impl Scene<'_> {
             fence: 4,
             lease: self.lease(),
             ended_by: Some(if self.is_held() { EARLIER } else { OURS }),
+            ended_with: None,
             last_command: self.last.into(),
             intent: self.intent(lifecycle),
             requires_cleanup: self.required,
@@ -149,6 +150,14 @@ impl Scene<'_> {
             to,
             failure: (want == Want::Fail).then(|| Failure::new(RECORDED, "it broke")),
             graceful: self.wish == Wish::GracefulCancel,
+        })
+    }
+
+    /// Steps that have not ended.
+    pub fn has_open_steps(&self) -> bool {
+        let kinds = self.table.items.iter().zip(self.items);
+        kinds.filter(|(kind, _)| kind.name == "step").any(|(kind, counts)| {
+            counts.iter().any(|(state, count, _)| *count > 0 && kind.phase(state) != Phase::Settled)
         })
     }
 

@@ -39,13 +39,15 @@ pub struct Row {
     pub when: Vec<&'static str>,
 }
 
-pub const RUNS: [(&str, &str); 6] = [
+pub const RUNS: [(&str, &str); 8] = [
     ("deploy", include_str!("tables/deploy.txt")),
     ("agent", include_str!("tables/agent.txt")),
     ("cron", include_str!("tables/cron.txt")),
     ("job", include_str!("tables/job.txt")),
     ("rule", include_str!("tables/rule.txt")),
     ("operation", include_str!("tables/operation.txt")),
+    ("proposal", include_str!("tables/proposal.txt")),
+    ("inbox", include_str!("tables/inbox.txt")),
 ];
 
 pub const ITEMS: [(&str, &str); 3] = [

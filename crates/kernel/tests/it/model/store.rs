@@ -145,6 +145,7 @@ fn finish(ending: &Ending) -> Finish<'_> {
         reason: Some("as told"),
         retry_in: ending.retry.then_some(RETRY_IN),
         goes_on_at: None,
+        brings: None,
     }
 }
 

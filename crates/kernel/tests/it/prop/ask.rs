@@ -167,6 +167,7 @@ impl World {
                     reason: words(*reason),
                     retry_in: retry_seconds.map(Span::from_seconds),
                     goes_on_at: retry_seconds.map(|seconds| self.now + Span::from_seconds(seconds)),
+                    brings: None,
                 };
                 Ask::Finish { token, finish }
             }
@@ -265,6 +266,9 @@ impl World {
                 retry_in: it.retry_seconds.map(Span::from_seconds),
                 try_no: it.try_no.map(|late| (item.try_no + 1).saturating_sub(u32::from(late))),
                 answered: it.answered,
+                again: it.retry_seconds.is_some(),
+                unanswered: !it.answered && it.retry_seconds.is_some(),
+                throttled: it.answered && it.retry_seconds.is_some(),
                 discard: it.discard || discards && it.answered,
                 name: None,
             };

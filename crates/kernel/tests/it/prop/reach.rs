@@ -64,7 +64,9 @@ fn the_scripts_make_every_move_of_every_table() {
         stays.extend(reached.stays);
     }
     assert!(missing.is_empty(), "never made:\n{}", missing.join("\n"));
-    let all: BTreeSet<&str> = Code::ALL.into_iter().map(Code::name).collect();
+    // How old a preview is, is judged by who takes the command.
+    let decided = Code::ALL.into_iter().filter(|code| *code != Code::OutOfDate);
+    let all: BTreeSet<&str> = decided.map(Code::name).collect();
     assert_eq!(codes, all, "refusals");
     for command in ["take-over", "release", "note", "require-cleanup", "items", "operation", "create"] {
         assert!(stays.contains(command), "{command} in {stays:?}");

@@ -24,7 +24,10 @@ pub fn leak(lifecycle: Lifecycle) -> &'static Lifecycle {
 }
 
 #[test]
-fn there_are_seven() {
+fn there_are_nine() {
     let names: Vec<&str> = all().iter().map(|lifecycle| &*lifecycle.name).collect();
-    assert_eq!(names, ["deploy", "agent", "cron", "job", "rule", "operation", "release"]);
+    assert_eq!(
+        names,
+        ["deploy", "agent", "cron", "job", "rule", "operation", "proposal", "inbox", "release"]
+    );
 }

@@ -1,6 +1,6 @@
 //! What is fired and what is counted, in examples.
 
-use waypost_kernel::schedule::{CatchUp, First, Overlap, Plans, Policy, Skipped, Timing};
+use waypost_kernel::schedule::{CatchUp, First, Overlap, Plans, Policy, Running, Skipped, Timing};
 use waypost_kernel::{Span, Time};
 
 use super::{DAY, HOUR, MINUTE, at, cron, every};
@@ -20,7 +20,7 @@ pub fn policy(timing: Timing) -> Policy {
 }
 
 fn plan(policy: &Policy, through: Option<Time>, now: Time) -> Plans {
-    policy.plan("global", through, now, false)
+    policy.plan("global", through, now, Running::Nothing)
 }
 
 // proves C5
@@ -98,12 +98,19 @@ fn late_plans_are_dropped_and_counted() {
 fn a_plan_that_overlaps_is_skipped_or_waits_or_runs() {
     let (before, now) = (at("2026-02-14T08:00Z"), at("2026-02-14T08:03Z"));
     let of = |overlap| Policy { overlap, ..policy(every(MINUTE)) };
-    let skip = of(Overlap::Skip).plan("global", Some(before), now, true);
+    let skip = of(Overlap::Skip).plan("global", Some(before), now, Running::Planned);
     assert_eq!((skip.fire.len(), skip.skipped.overlap, skip.through), (0, 3, Some(now)));
-    let queue = of(Overlap::Queue).plan("global", Some(before), now, true);
+    let queue = of(Overlap::Queue).plan("global", Some(before), now, Running::Planned);
     assert_eq!((queue.fire.len(), queue.skipped.total(), queue.through), (0, 0, Some(before)));
     assert_eq!(queue.wake_at, Some(now + Span::from_seconds(1)));
-    assert_eq!(of(Overlap::Allow).plan("global", Some(before), now, true).fire, [now]);
+    assert_eq!(of(Overlap::Allow).plan("global", Some(before), now, Running::Planned).fire, [now]);
+    // What somebody asked for by hand is waited for, and costs no plan of the schedule itself.
+    for overlap in [Overlap::Skip, Overlap::Queue] {
+        let waits = of(overlap).plan("global", Some(before), now, Running::ByHand);
+        assert_eq!((waits.fire.len(), waits.skipped.total(), waits.through), (0, 0, Some(before)));
+        assert_eq!(waits.wake_at, Some(now + Span::from_seconds(1)));
+    }
+    assert_eq!(of(Overlap::Allow).plan("global", Some(before), now, Running::ByHand).fire, [now]);
     for overlap in [Overlap::Skip, Overlap::Queue] {
         let one = Policy { catch_up: EVERY_PLAN, ..of(overlap) };
         assert_eq!(plan(&one, Some(before), now).fire, [before + MINUTE], "one at a time");

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use waypost_kernel::schedule::{CatchUp, Overlap, Policy};
+use waypost_kernel::schedule::{CatchUp, Overlap, Policy, Running};
 use waypost_kernel::{Span, Time};
 
 use super::planner::{EVERY_PLAN, policy};
@@ -57,7 +57,8 @@ impl World {
     /// Any number of schedulers see the same row and plan the same; the key lets one insert win.
     fn tick(&mut self, policy: &Policy, now: Time, schedulers: u64, dice: &mut Dice) {
         for _ in 0..schedulers {
-            let plans = policy.plan("global", self.through, now, !self.open.is_empty());
+            let running = if self.open.is_empty() { Running::Nothing } else { Running::Planned };
+            let plans = policy.plan("global", self.through, now, running);
             for plan in &plans.fire {
                 let ends_at = now + Span::from_seconds(dice.roll(90) as i64);
                 let known = self.open.insert(*plan, Execution { ends_at, attempts: 1 });

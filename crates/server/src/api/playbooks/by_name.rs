@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use waypost_kernel::Catalog;
-use waypost_store::{NewRun, OfferedPlaybook, PlaybookRow};
+use waypost_kernel::{Catalog, Phase};
+use waypost_store::{NewRun, OfferedPlaybook, PlaybookRow, RunRow, StoreError};
 use waypost_worker::playbook::known::{self, Known, LeftOpen, NotKnown};
 use waypost_worker::playbook::{self, CannotStart, Playbook, Playbooks};
+use waypost_worker::targets::{asked_about, preview_of};
 
 use crate::answer::Result;
 use crate::call::Call;
@@ -120,6 +121,9 @@ pub async fn filled(
         false => Ok((new, None)),
     };
     let Some(name) = name else { return needs_lifecycle(new) };
+    if is_operation(call, &new).await? {
+        return Ok((new, None));
+    }
     let definition = match look_up(call, &name, asked_at).await.map_err(problem)? {
         Some(Offered { row, definition: None, .. }) if open.lifecycle => {
             let message = known::of_handler(call.store(), &call.caller.tenant, &row).await?;
@@ -139,12 +143,33 @@ pub async fn filled(
     Ok((new, Some(playbook)))
 }
 
+/// Whether it is an operation on a run of the same playbook, such as workers and command lines ask for from elsewhere: there is nothing to fill in,
+/// and its input is not the playbook's.
+async fn is_operation(call: &Call, new: &NewRun) -> Result<bool> {
+    let Some(about) = asked_about(new) else { return Ok(false) };
+    match call.store().run(new.tenant.clone(), about.to_owned()).await {
+        Ok(run) => Ok(run.playbook == new.playbook),
+        Err(StoreError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// What parts of lists are for is what they were for in the run that is repeated.
 pub async fn with_parts(call: &Call, new: &mut NewRun) -> Result<()> {
     known::recall_parts(call.store(), new).await.map_err(|error| match error {
         NotKnown::Store(error) => error.into(),
         error => Problem::field(&INVALID_INPUT, "items", &error.to_string()),
     })
+}
+
+/// A bulk change by name: a run of its own gathers the targets, on a worker that has the playbook. Whoever repeats one says which targets it
+/// has: all over again (`replay`), or those that a reconciliation found changed.
+pub async fn gathered(call: &Call, run: &RunRow, playbook: Option<&Playbook>) -> Result<()> {
+    let is_bulk = playbook.is_some_and(|playbook| playbook.rule.is_some());
+    if is_bulk && run.phase() == Phase::Draft && run.carried.is_none() && run.retry_of.is_none() {
+        call.store().enqueue(vec![preview_of(run, &call.caller.by(None))]).await?.remove(0)?;
+    }
+    Ok(())
 }
 
 /// All that is wrong with the inputs, each with its name and what is allowed.
@@ -166,7 +191,6 @@ pub fn cannot_start(error: CannotStart) -> Problem {
         }
         CannotStart::Items(message) => Problem::field(&INVALID_INPUT, "items", &message),
         CannotStart::Key(_) => Problem::field(&INVALID_INPUT, "concurrency_key", &error.to_string()),
-        CannotStart::BulkChange => Problem::field(&INVALID_INPUT, "playbook", &error.to_string()),
     }
 }
 

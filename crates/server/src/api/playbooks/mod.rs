@@ -90,14 +90,26 @@ async fn offer(call: Call, body: OfferingBody) -> Result {
     let tenant = if call.caller.is_everybodys { EVERY_TENANT } else { &call.caller.tenant };
     let by = call.caller.by(Some(body.by));
     let mut offered = Vec::with_capacity(body.playbooks.len());
-    for OfferedBody { name, file, text } in body.playbooks {
+    for (place, OfferedBody { name, file, text }) in body.playbooks.into_iter().enumerate() {
         let (tenant, by) = (tenant.to_owned(), by.clone());
-        // What it says of itself counts, not what is said of it.
+        let wrong = |field: &str, message: String| {
+            Problem::field(&INVALID_INPUT, &format!("playbooks/{place}/{field}"), &message)
+        };
         offered.push(match text.as_deref().unwrap_or_default() {
             "" => OfferedPlaybook { tenant, name, by, ..OfferedPlaybook::default() },
-            text => Playbook::of_text(text, Path::new(file.as_deref().unwrap_or_default()), &catalog)
-                .map_err(|problems| Problem::field(&INVALID_INPUT, "playbooks.text", &problems.to_string()))?
-                .offered(&tenant, &by),
+            text => {
+                let file = Path::new(file.as_deref().unwrap_or_default());
+                let playbook = Playbook::of_text(text, file, &catalog)
+                    .map_err(|problems| wrong("text", problems.to_string()))?;
+                if playbook.name != name {
+                    let own = &playbook.name;
+                    return Err(wrong(
+                        "name",
+                        format!("is {name:?}, and the text's own name is {own:?}: send that"),
+                    ));
+                }
+                playbook.offered(&tenant, &by)
+            }
         });
     }
     call.store().offer_playbooks(offered).await?;

@@ -6,6 +6,7 @@ use waypost_kernel::request::Level;
 use waypost_kernel::{Actor, Time};
 use waypost_schema::{Field, FromNode, Kind, Node, Shape, Takes, joined, needed, requests};
 use waypost_store::{MAX_MANUAL, MAX_TOKEN_SPAN, ROLES};
+use waypost_worker::agents::TRIGGERS;
 
 use super::kinds::{
     COUNT, KEY, LEASE, LONG, LeaseToken, Limit, MS, NAME, PAGE, REASON, ROLE, TIME, TOKEN, WAIT, list,
@@ -53,7 +54,7 @@ requests! {
         optional correlation_id: Option<String> = KEY, "The caller's own name for the run.";
         optional idempotency_key: Option<String> = KEY, "As the header `Idempotency-Key`; if both are there, they are the same.";
         optional parent_run_id: Option<String> = NAME, "The run that this one belongs to.";
-        optional retry_of: Option<String> = NAME, "The run that this one repeats.";
+        optional retry_of: Option<String> = NAME, "The run that this one repeats. The targets of a bulk change are not gathered by themselves then: `replay` does that.";
         optional max_attempts: Option<u32> = Kind::Integer(1, 1_000), "How often the run may be claimed; 1 if left out.";
         optional reentrant: bool = Kind::Boolean, "Whether a stale execution may be taken up again.";
         optional items: Vec<NewItemBody> = list(&Kind::Of(&NEW_ITEM), 100_000), "Steps or targets that are known already. Beside a playbook that is known they are its own steps, or copies of them.";
@@ -88,6 +89,12 @@ requests! {
         optional targets: Option<Vec<String>> = list(&NAME, 100_000), "Keys of the items that the command is about.";
         optional actor "as": Option<Actor> = Kind::Choice(&["client", "operator"]), "As whom to ask; operator if left out, a client may do less.";
         optional by: Option<String> = NAME, BY_TEXT;
+    }
+    CLAIMING_COMMAND "ClaimingCommand" ClaimingCommandBody {
+        needed command: CommandBody = Kind::Of(&COMMAND), "What the command is given with.";
+        needed worker: String = NAME, "A name that is never used again.";
+        optional lease_ms: Option<i64> = LEASE, "How long the lease lasts without a heartbeat.";
+        optional start: bool = Kind::Boolean, START_TEXT;
     }
     CLAIM "Claim" ClaimBody {
         needed worker: String = NAME, "A name that is never used again: host, process and something random.";
@@ -192,6 +199,34 @@ requests! {
         optional reason: Option<String> = REASON, "Kept with what is paused; at most 1,024 characters.";
         optional by: Option<String> = NAME, BY_TEXT;
     }
+    SILENCE "Silence" SilenceBody {
+        needed lasts_ms: i64 = Kind::Integer(1, 30 * 86_400_000), "For how long nobody is told.";
+        optional subject: Option<String> = NAME, "The destination that it is about; all of the alert's if left out.";
+        optional reason: Option<String> = REASON, "Kept with the alert and in the audit log; at most 1,024 characters.";
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+    UNSILENCE "Unsilence" UnsilenceBody {
+        optional subject: Option<String> = NAME, "The destination that it is about.";
+        optional reason: Option<String> = REASON, "Kept in the audit log; at most 1,024 characters.";
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+    ALERT_TEST "AlertTest" AlertTestBody {
+        optional sink: Option<String> = NAME, "The sink to tell; all of the server's if left out.";
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
+    AGENT_RUN "AgentRun" AgentRunBody {
+        needed agent_slug: String = NAME, "The agent.";
+        optional trigger: Option<String> = Kind::Choice(&TRIGGERS), "Who or what asks; `manual` if left out.";
+        optional input: Option<Value> = Kind::Object, "Handed to the agent's playbook.";
+        optional correlation_id "correlationId": Option<String> = Kind::Text(200), "The caller's own name for the run: the same again is the same run.";
+    }
+    AGENT_DEFINITION "AgentDefinition" AgentBody {
+        optional playbook: Option<String> = NAME, "What its runs do: a playbook that the server or a worker has, by its name; the four default steps if left out.";
+        optional concurrency: Option<u32> = Kind::Integer(1, 1_000), "Runs at once; 1 if left out.";
+        optional enabled: Option<bool> = Kind::Boolean, "Whether it takes runs; true if left out.";
+        optional reason: Option<String> = REASON, AUDIT_TEXT;
+        optional by: Option<String> = NAME, BY_TEXT;
+    }
     LIMITING "Limiting" LimitingBody {
         optional at_most: Option<u32> = Kind::Integer(0, u32::MAX as i64), "How many runs may be held at once; null removes the limit.";
         optional reason: Option<String> = REASON, AUDIT_TEXT;
@@ -214,6 +249,7 @@ requests! {
     APPLYING "Applying" ApplyingBody {
         needed definition: Map<String, Value> = Kind::Object, "The keys of a `[[schedule]]`, as in the reference.";
         optional folder: Option<String> = Kind::Text(4_096), "Where the schedule's commands run; `/` if left out.";
+        optional unknown_playbook: bool = Kind::Boolean, "Whether `run.playbook` may name one that nobody has yet.";
         optional reason: Option<String> = REASON, AUDIT_TEXT;
         optional by: Option<String> = NAME, BY_TEXT;
     }
@@ -254,12 +290,40 @@ requiring_cleanup! {
     OWE "Owe" OweBody owes;
 }
 
+pub const NEEDS: Kind = Kind::Choice(&["worker", "person"]);
+
+/// The filter that a query or a body asks for, of the caller's tenant.
+macro_rules! filter_of {
+    ($call:ident, $asked:ident) => {
+        waypost_store::Filter {
+            tenant: $call.caller.tenant.clone(),
+            lifecycle: $asked.lifecycle,
+            status: $asked.status,
+            queue: $asked.queue,
+            playbook: $asked.playbook,
+            needs: $asked.needs.as_deref().map(|needs| match needs {
+                "worker" => waypost_store::Needs::Worker,
+                _ => waypost_store::Needs::Person,
+            }),
+            text: $asked.q,
+            since: $asked.since,
+            until: $asked.until,
+            ..waypost_store::Filter::default()
+        }
+    };
+}
+pub(crate) use filter_of;
+
 requests! {
     RUNS_QUERY "RunsQuery" RunsQuery {
         optional lifecycle: Option<String> = NAME, "Only runs of this lifecycle.";
         optional status: Option<String> = NAME, "Only runs in this state.";
         optional queue: Option<String> = NAME, "Only runs of this queue.";
-        optional needs: Option<String> = Kind::Choice(&["worker", "person"]), "Only runs that are held and that nobody works any more (`worker`), or that wait for a person to decide (`person`).";
+        optional parent_run_id: Option<String> = NAME, "Only children of this run: its operations, for example.";
+        optional playbook: Option<String> = NAME, "Only runs of the playbook of this name, whatever its content was.";
+        optional since: Option<Time> = TIME, "Only runs that came in at this time or later.";
+        optional until: Option<Time> = TIME, "Only runs that came in before this.";
+        optional needs: Option<String> = NEEDS, "Only runs that are held and that nobody works any more (`worker`), or that wait for a person to decide (`person`).";
         optional q: Option<String> = NAME, "Only runs with this in their id, correlation id or metadata.";
         optional limit: Limit = PAGE, LIMIT_TEXT;
         optional cursor: Option<String> = NAME, "From `next_cursor` of the page before.";
@@ -278,6 +342,7 @@ requests! {
     ITEMS_QUERY "ItemsQuery" ItemsQuery {
         optional kind: Option<String> = NAME, "Only items of this kind.";
         optional status: Option<String> = NAME, "Only items in this state.";
+        optional error_code: Option<String> = NAME, "Only items that failed with this code.";
         optional limit: Option<Limit> = PAGE, "How many at most; 500 if left out.";
         optional cursor: Option<String> = Kind::Text(4_096), "From `next_cursor` of the page before.";
     }

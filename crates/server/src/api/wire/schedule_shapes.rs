@@ -35,7 +35,10 @@ shapes! {
         needed("result", Kind::Choice(&["added", "changed", "unchanged"]), "What became of the definition."),
         needed("schedule", Kind::Of(&SCHEDULE), "The schedule as it is now."),
     ];
-    ADDED "PlansAdded" [needed("added", COUNT, "Plans that had no execution yet.")];
+    ADDED "PlansAdded" [
+        needed("added", COUNT, "Plans that had no execution yet."),
+        optional("hint", LONG, "What to do so that they are executed, if nobody fires the schedule."),
+    ];
     PLAN_TIME "PlanTime" [
         needed("plan_time", TIME, "The instant of the plan."),
         needed("local", NAME, "The plan time on the wall clock that the schedule is about."),

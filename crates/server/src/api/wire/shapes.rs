@@ -42,6 +42,10 @@ shapes! {
         needed("replayed", Kind::Boolean, "Whether the idempotency key was known: then this is the run that it made."),
         optional("lease", Kind::Of(&LEASE), "The right to work on the run; null if it could not be claimed now."),
     ];
+    COMMANDED_CLAIM "CommandedClaim" [
+        needed("run", Kind::Of(&RUN), "The run after the command."),
+        optional("lease", Kind::Of(&LEASE), "The right to work on the run; null if it could not be claimed now."),
+    ];
     NOT_MADE "NotMade" [needed("error", Kind::Of(&PROBLEM), "Why no run was made.")];
     RECEIVED "Received" [
         needed("delivery", Kind::Text(200), "The delivery's id."),
@@ -136,6 +140,81 @@ shapes! {
         optional("source", LONG, "The lifecycle as a file, with `source=true`."),
     ];
     LIFECYCLES "Lifecycles" [needed("lifecycles", list(&Kind::Of(&LIFECYCLE), 10_000), "Every version of each lifecycle.")];
+    AGENT_STARTED "AgentStarted" [
+        needed("run_id", NAME, "The run's id."),
+        needed("status", NAME, "The run's state: the first one, unless the run was there already."),
+    ];
+    RUN_STATUS "RunStatus" [
+        needed("run_id", NAME, "The run's id."),
+        needed("agent_slug", NAME, "The agent whose run it is."),
+        needed("status", NAME, "The run's state."),
+        needed("trigger", NAME, "Who or what asked for it: manual, cron, event."),
+        optional("started_at", TIME, "When work began; in whole seconds."),
+        optional("finished_at", TIME, "When it ended."),
+        optional("current_step", NAME, "The step that is under way, or was last."),
+        optional("steps_total", COUNT, "How many steps there are, once that is known."),
+        needed("steps_completed", COUNT, "How many of them are done."),
+        needed("proposals_created", list(&NAME, 100_000), "Ids of what the run proposes."),
+        optional("error", LONG, "Why it failed: `CODE: message`."),
+    ];
+    AGENT_END "AgentEnd" [
+        needed("run_id", NAME, "The run that ended."),
+        needed("finished_at", TIME, "When it ended."),
+        needed("failed", Kind::Boolean, "Whether it failed."),
+    ];
+    AGENT "Agent" [
+        needed("slug", NAME, "What the agent is called."),
+        needed("tenant", NAME, "Whose agent it is."),
+        needed("state", NAME, "Whether it takes runs: active; or paused, error (its last three runs failed), archived."),
+        optional("playbook", NAME, "What its runs do; null: the four default steps."),
+        needed("concurrency", COUNT, "Runs at once."),
+        needed("enabled", Kind::Boolean, "Whether its definition lets it take runs."),
+        needed("failures", COUNT, "How many of its last runs failed one after the other."),
+        needed("ends", list(&Kind::Of(&AGENT_END), 100), "Its last runs since it was reset, in the order in which they ended; those that were cancelled are left out."),
+        optional("paused_by", NAME, "Who paused it."),
+        optional("pause_reason", LONG, "Why it is paused."),
+        optional("paused_at", TIME, "Since when it is paused."),
+        optional("archived_at", TIME, "Since when it is archived."),
+        optional("reset_at", TIME, "When its failures were forgotten."),
+        needed("updated_at", TIME, "When it was last changed."),
+    ];
+    AGENTS "Agents" [needed("agents", list(&Kind::Of(&AGENT), 100_000), "Agents by slug, then by tenant.")];
+    ALERT_DELIVERY "AlertDelivery" [
+        needed("sink", NAME, "The sink's name."),
+        needed("episode", COUNT, "The firing that it was told of."),
+        needed("is_firing", Kind::Boolean, "Whether it was told that the alert fires; else that it is over."),
+        optional("sent_at", TIME, "When the sink took it."),
+        optional("next_at", TIME, "When it is tried again, if it was not taken."),
+        needed("tries", COUNT, "How often it was tried."),
+        optional("error", LONG, "Why it was not taken."),
+    ];
+    ALERT "Alert" [
+        needed("tenant", NAME, "The tenant that it is about."),
+        needed("name", NAME, "The name of its policy.").also(&["alert"]),
+        needed("subject", LONG, "The destination that it is about; empty if it is about the tenant."),
+        needed("severity", Kind::Choice(&["warning", "critical"]), "How bad it is."),
+        needed("status", Kind::Choice(&["ok", "pending", "firing"]), "Whether it fires; pending: it is bad, and not yet for long enough."),
+        needed("summary", LONG, "What is wrong, in words."),
+        optional("value", Kind::Any, "The figure that was evaluated last: per cent, or a count."),
+        needed("since", TIME, "Since when it has that status."),
+        optional("well_since", TIME, "While it fires: since when the figure is well."),
+        needed("episode", COUNT, "How often it has fired."),
+        optional("fired_at", TIME, "When it fired last."),
+        optional("resolved_at", TIME, "When that was over."),
+        needed("evaluated_at", TIME, "When what stands here was found."),
+        optional("silenced_until", TIME, "Until when nobody is told."),
+        optional("silenced_by", LONG, "Who silenced it."),
+        optional("silence_reason", LONG, "Why."),
+        needed("deliveries", list(&Kind::Of(&ALERT_DELIVERY), 1_000), "What each sink was told last."),
+    ];
+    ALERTS "Alerts" [needed("alerts", list(&Kind::Of(&ALERT), 100_000), "Alerts by tenant, name and subject.")];
+    ALERT_TESTED "AlertTested" [
+        needed("sink", NAME, "The sink's name."),
+        needed("kind", Kind::Choice(&["slack", "pagerduty", "alertmanager", "webhook"]), "What it understands."),
+        needed("sent", Kind::Boolean, "Whether it took the notice."),
+        optional("error", LONG, "Why it did not."),
+    ];
+    ALERTS_TESTED "AlertsTested" [needed("sinks", list(&Kind::Of(&ALERT_TESTED), 1_000), "What came of it at each sink.")];
     DRY_RUN "DryRun" [
         needed("dry_run", Kind::Boolean, "Always true: nothing was written."),
         optional("run_id", NAME, "The run that the idempotency key has made already: it would be the answer."),
@@ -146,6 +225,7 @@ shapes! {
         needed("priority", Kind::Any, "Runs of a higher priority come first."),
         optional("concurrency_key", LONG, "Runs with the same key are held one at a time."),
         optional("schedule_at", TIME, "When it might be taken at the earliest."),
+        optional("window", Kind::Any, "When its steps may begin, as the playbook says it."),
         needed("input", Kind::Any, "Its input, with the playbook's defaults."),
         needed("steps", Kind::Any, "Its steps and cleanups, in order, as far as they are known: what each does, and whose outputs it needs."),
     ];

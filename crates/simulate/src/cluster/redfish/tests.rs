@@ -136,8 +136,11 @@ fn a_job_that_waits_can_be_taken_back_and_one_that_runs_cannot() {
     assert_eq!(bench.ask("POST", DELETE, &json!({ "JobID": "JID_000000000001" })).0, 200);
     assert!(bench.job_states().is_empty());
     bench.ask("POST", UPDATE, &image(&site));
-    bench.world.change(|site| site.host_mut("esx2").unwrap().jobs[0].state = JobState::Running).unwrap();
-    bench.world.change(|site| site.host_mut("esx2").unwrap().jobs[0].due_at_ms = u64::MAX).unwrap();
+    let runs = |site: &mut Site| {
+        let job = &mut site.host_mut("esx2").unwrap().jobs[0];
+        (job.state, job.due_at_ms) = (JobState::Running, u64::MAX);
+    };
+    bench.world.change(runs).unwrap();
     assert_eq!(bench.ask("POST", DELETE, &json!({ "JobID": "JID_000000000002" })).0, 400);
 }
 

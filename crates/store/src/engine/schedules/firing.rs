@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use waypost_kernel::Time;
+use waypost_kernel::schedule::Running;
 use waypost_kernel::tenant::tenant_of;
 
 use super::scopes::*;
@@ -38,6 +39,11 @@ pub(crate) async fn due<T: Tx + Sql>(tx: &mut T, by: &Ownership, limit: usize) -
     }
     due.listings = listings(tx, by).await?;
     for row in &query(tx, &due_scopes(), asked(by, due.now, limit)).await? {
+        let running = match (row.get(6)?, row.get(7)?) {
+            (false, _) => Running::Nothing,
+            (true, true) => Running::Planned,
+            (true, false) => Running::ByHand,
+        };
         due.scopes.push(DueScope {
             schedule: row.get(0)?,
             hash: row.get(1)?,
@@ -45,8 +51,8 @@ pub(crate) async fn due<T: Tx + Sql>(tx: &mut T, by: &Ownership, limit: usize) -
             id: row.get(3)?,
             through: row.get(4)?,
             since: row.get(5)?,
-            is_running: row.get(6)?,
-            wake_at: row.get(7)?,
+            running,
+            wake_at: row.get(8)?,
         });
     }
     due.more |= limit > 0 && due.scopes.len() == limit;
@@ -58,7 +64,7 @@ pub(crate) async fn due<T: Tx + Sql>(tx: &mut T, by: &Ownership, limit: usize) -
 pub(crate) fn due_scopes() -> String {
     let may_execute = may_execute!("c");
     format!(
-        "SELECT c.schedule, c.hash, c.kind, c.id, c.through, c.since, {IS_RUNNING}, c.wake_at \
+        "SELECT c.schedule, c.hash, c.kind, c.id, c.through, c.since, {IS_RUNNING}, {RUNS_PLANNED}, c.wake_at \
          FROM waypost.schedule_scopes c WHERE c.wake_at <= $4 AND {may_execute} ORDER BY c.wake_at LIMIT $5"
     )
 }

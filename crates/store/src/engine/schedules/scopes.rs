@@ -18,6 +18,10 @@ const SCOPE: &str = "SELECT c.schedule, c.kind, c.id, c.through, c.since, c.wake
 pub(super) const IS_RUNNING: &str = "EXISTS (SELECT 1 FROM waypost.executions e, @RUN WHERE e.schedule = c.schedule AND e.kind = c.kind \
   AND e.id = c.id AND e.wake_at IS NOT NULL AND e.run_id IS NOT NULL AND @IS_RUN AND @UNSETTLED)";
 
+/// Whether that is a plan of the schedule itself, and not only what somebody asked for by hand.
+pub(super) const RUNS_PLANNED: &str = "EXISTS (SELECT 1 FROM waypost.executions e, @RUN WHERE e.schedule = c.schedule AND e.kind = c.kind \
+  AND e.id = c.id AND e.wake_at IS NOT NULL AND e.run_id IS NOT NULL AND e.manual IS NULL AND @IS_RUN AND @UNSETTLED)";
+
 /// A scope's schedule, kind and id.
 pub(super) type ScopeKey = (String, String, String);
 

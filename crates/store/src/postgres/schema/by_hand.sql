@@ -70,7 +70,8 @@ END $$;
 
 -- Of `p_became`, a caller says where the run goes and what a person may say: its lease, words, failure, metadata, and the details that change.
 -- The run is locked, with its slots.
-CREATE FUNCTION waypost.move_by_hand(was waypost.runs, p_became waypost.runs) RETURNS waypost.written LANGUAGE plpgsql
+-- `p_chosen`: the one item, by its key, that the move is about, where it could be about all of them.
+CREATE FUNCTION waypost.move_by_hand(was waypost.runs, p_became waypost.runs, p_chosen text DEFAULT NULL) RETURNS waypost.written LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   became waypost.runs := waypost.said_by_hand(was, p_became);
@@ -105,6 +106,11 @@ BEGIN
   END IF;
   PERFORM waypost.check_course(was, became.state);
   v_shifts := waypost.follows(was, v_way.command, CASE WHEN became.state >= 5000 AND was.state < 5000 THEN 'end' END, v_failure);
+  IF p_chosen IS NOT NULL THEN
+    v_shifts := (SELECT coalesce(jsonb_agg(s.shift || jsonb_build_object('count', 1, 'chosen', jsonb_build_array(p_chosen))), '[]')
+      FROM jsonb_array_elements(v_shifts) s(shift) WHERE EXISTS (SELECT 1 FROM waypost.items i WHERE i.rid = was.rid AND i.key = p_chosen
+        AND i.kind = s.shift ->> 'kind' AND i.status = s.shift ->> 'from' AND NOT i.stays));
+  END IF;
   v_effect := jsonb_build_object('by_hand', 1, 'metadata_is', became.metadata, 'details_is', became.details, 'reason', became.reason,
     'resolved', became.resolved, 'forced', became.forced, 'failure', v_failure, 'shifts', nullif(v_shifts, '[]'));
   v_run := waypost.enter(was, became.state, v_way.command, v_actor, v_who, v_now, v_effect);

@@ -39,7 +39,7 @@ BEGIN
   -- own write
   UPDATE waypost.items i SET seq = run.seq WHERE i.rid = p_rid AND i.kind = p_kind AND i.key = p_key RETURNING * INTO it;
   v_effect := jsonb_build_object('by_hand', 1, 'moved', jsonb_build_array(jsonb_build_object('kind', it.kind, 'key', it.key,
-    'from', p_from, 'to', it.status, 'attempts', it.attempts, 'max_retries', it.max_retries, 'try_no', it.try_no, 'progress', it.progress,
+    'from', p_from, 'to', it.status, 'attempts', it.attempts, 'max_retries', it.max_retries, 'try_no', it.try_no, 'throttled', it.throttled, 'waited_ms', it.waited_ms, 'in_doubt', it.in_doubt, 'progress', it.progress,
     'discarded', it.discarded, 'reruns', it.reruns, 'role', it.role, 'was_staying', p_was_staying, 'stays', it.stays,
     'not_before', waypost.micros(it.not_before), 'started_at', waypost.micros(it.started_at), 'finished_at', waypost.micros(it.finished_at),
     'failure', CASE WHEN it.error_code IS NOT NULL THEN jsonb_build_object('code', it.error_code, 'message', it.error_msg) END)));
@@ -51,14 +51,17 @@ CREATE FUNCTION waypost.item_by_hand() RETURNS trigger LANGUAGE plpgsql SET sear
 DECLARE
   at timestamptz := waypost.now();
   next_seq int;
+  src waypost.lifecycle_states;
   dst waypost.lifecycle_states;
 BEGIN
   PERFORM waypost.check_failure(NEW.error_code, NEW.error_msg);
   SELECT r.seq + 1 INTO next_seq FROM waypost.runs r WHERE r.rid = NEW.rid FOR UPDATE;
+  SELECT * INTO src FROM waypost.lifecycle_states s WHERE s.lifecycle = OLD.kind AND s.version = OLD.version AND s.state = OLD.status;
   SELECT * INTO dst FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status;
   -- own write
   UPDATE waypost.items i SET
       seq = next_seq,
+      in_doubt = OLD.in_doubt OR waypost.is_lost(src, dst),
       stays = (SELECT s.stays FROM waypost.items_stay s WHERE s.rid = NEW.rid AND s.kind = NEW.kind AND s.key = NEW.key),
       started_at = CASE WHEN dst.phase = 'held' AND OLD.started_at IS NULL THEN at ELSE OLD.started_at END,
       finished_at = CASE WHEN dst.phase = 'settled' THEN at END,

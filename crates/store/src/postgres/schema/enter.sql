@@ -65,6 +65,7 @@ BEGIN
   IF p_run.state IS DISTINCT FROM p_dst OR p_command = 'steal' THEN
     v_run.last_command := p_command;
     v_run.ended_by := NULL;
+    v_run.ended_with := NULL;
     IF NOT v_is_held THEN
       v_run.lease_token := NULL;
       v_run.claimed_by := NULL;

@@ -16,6 +16,8 @@ BEGIN
   RETURN {course_ended};
 END $guard$;
 CREATE OR REPLACE FUNCTION waypost.items_move() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $guard$
+DECLARE
+  v_want text;
 BEGIN
   IF TG_OP = 'INSERT' THEN
     IF NOT EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version AND s.state = NEW.status
@@ -31,12 +33,16 @@ BEGIN
         WHERE m.lifecycle = OLD.kind AND m.version = OLD.version AND m.src = OLD.status AND m.events = 1), 'nothing');
   ELSIF NEW.role <> 'cleanup' AND {item_begins} THEN
     IF NEW.seq = OLD.seq THEN
-      -- By hand: whoever fails another one at this moment goes before or after this.
-      PERFORM 1 FROM waypost.runs r WHERE r.rid = NEW.rid FOR UPDATE;
+      -- By hand: whoever fails another one at this moment, or wants something else of the run, goes before or after this.
+      SELECT r.intent ->> 'want' INTO v_want FROM waypost.runs r WHERE r.rid = NEW.rid FOR UPDATE;
     END IF;
     IF waypost.course_ended(NEW, OLD.seq) THEN
       RAISE EXCEPTION 'FAILURE_RECORDED: a % of the run has failed; nothing begins after it but cleanups', NEW.kind
         USING ERRCODE = 'WP409', HINT = 'End the run as failed.';
+    ELSIF v_want IN ('cancel', 'pause') AND EXISTS (SELECT 1 FROM waypost.lifecycle_states s WHERE s.lifecycle = NEW.kind AND s.version = NEW.version
+        AND s.state = NEW.status AND s.phase = 'held') THEN
+      RAISE EXCEPTION '%_REQUESTED: a % of the run was asked for; nothing begins but cleanups', upper(v_want), v_want
+        USING ERRCODE = 'WP409', HINT = 'Let it end as that.';
     END IF;
   END IF;
   RETURN NEW;

@@ -166,6 +166,7 @@ fn first() -> String {
     out.push_str(include_str!("ops/job_moves.sql"));
     out.push_str(include_str!("ops/job_parts.sql"));
     out.push_str(include_str!("ops/cron.sql"));
+    out.push_str(include_str!("ops/rules.sql"));
     let own = include_str!("own.sql").replace("{own_writes}", &own_writes(&out));
     out.push_str(&own);
     let catalog = Catalog::shipped().unwrap_or_default();

@@ -100,6 +100,7 @@ BEGIN
       HINT = 'Settled runs leave by pruning, with their events, when the time that their lifecycle keeps them is over.';
   END IF;
   DELETE FROM waypost.items i USING gone g WHERE i.rid = g.rid;
+  DELETE FROM waypost.approvals a USING gone g WHERE a.run_id = g.run_id;
   WITH left_log AS (DELETE FROM waypost.events e USING gone g WHERE e.rid = g.rid RETURNING g.state, e.via),
     counted AS (SELECT s.lifecycle, 0 AS runs, count(*) + count(l.via) AS events FROM left_log l JOIN waypost.lifecycle_states s ON s.code = l.state
       GROUP BY s.lifecycle UNION ALL SELECT s.lifecycle, count(*), 0 FROM gone g JOIN waypost.lifecycle_states s ON s.code = g.state GROUP BY s.lifecycle)

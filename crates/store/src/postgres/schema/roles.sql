@@ -36,7 +36,7 @@ BEGIN
     -- Both look, and both end a run: a client by asking for it, a worker as its holder. ops.finish_run tells them apart
     -- by what it may call.
     'USAGE ON SCHEMA ops, waypost TO waypost_client, waypost_worker, waypost_admin',
-    'SELECT ON ops.runs, ops.run_events, ops.projects, ops.environments, ops.jobs, ops.workflow_executions, ops.job_tasks TO waypost_client, waypost_worker, waypost_admin',
+    'SELECT ON ops.runs, ops.run_events, ops.projects, ops.environments, ops.jobs, ops.workflow_executions, ops.job_tasks, ops.rule_runs, ops.rule_targets TO waypost_client, waypost_worker, waypost_admin',
     'EXECUTE ON FUNCTION ops.finish_run(text, text, jsonb, text, text), waypost.ops_cancels(text),
       waypost.ops_cancel(text, jsonb) TO waypost_client, waypost_worker, waypost_admin',
     'EXECUTE ON FUNCTION ops.queue_run(text, text, text, text, jsonb, text) TO waypost_client, waypost_admin',
@@ -50,9 +50,10 @@ BEGIN
     -- What views call is called by whoever looks.
     'EXECUTE ON FUNCTION waypost.as_uuid(text), waypost.as_int(jsonb), waypost.part_id(text, text, text), waypost.tenant(), waypost.seen_tenant(),
       waypost.tenant_of(text) TO waypost_client, waypost_worker, waypost_admin',
-    'INSERT ON ops.jobs TO waypost_client, waypost_admin',
+    'INSERT ON ops.jobs, ops.rule_runs, ops.rule_targets TO waypost_client, waypost_admin',
     'UPDATE ON ops.jobs TO waypost_admin',
     'INSERT, UPDATE ON ops.workflow_executions, ops.job_tasks TO waypost_admin',
+    'UPDATE ON ops.rule_runs, ops.rule_targets TO waypost_admin',
     'INSERT, UPDATE, DELETE ON ops.projects, ops.environments TO waypost_admin'
   ] LOOP
     BEGIN

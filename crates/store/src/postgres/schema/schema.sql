@@ -54,12 +54,14 @@ CREATE TABLE waypost.runs(
   expires_at timestamptz,
   lease_token uuid,
   ended_by uuid,                                  -- the token that settled or parked it
+  ended_with uuid,                                -- a digest of what that finish brought along; null: nothing
   seq int NOT NULL,
   fence int NOT NULL DEFAULT 0,
   attempt int NOT NULL DEFAULT 0,
   max_attempts int NOT NULL DEFAULT 1,
   take_overs int NOT NULL DEFAULT 0,
   item_count int NOT NULL DEFAULT 0,
+  tally json,                                     -- how many of them are in which state, if they are many; null: they are counted
   state smallint NOT NULL,
   priority smallint NOT NULL DEFAULT 0,
   requires_cleanup boolean NOT NULL DEFAULT false,
@@ -89,9 +91,9 @@ CREATE TABLE waypost.runs(
   input json NOT NULL DEFAULT '{}',
   metadata jsonb NOT NULL DEFAULT '{}',
   details jsonb NOT NULL DEFAULT '{}',
-  CONSTRAINT held_has_a_lease CHECK ((state / 1000 = 3) = (lease_token IS NOT NULL) AND (lease_token IS NULL) = (stale_after IS NULL)),
-  CONSTRAINT settled_has_a_time CHECK ((state >= 5000) = (finished_at IS NOT NULL)),
-  CONSTRAINT parked_has_a_reason CHECK (state / 1000 <> 4 OR reason IS NOT NULL AND btrim(reason) <> '')
+  CONSTRAINT "SHAPE: held, and only that, has lease_token and stale_after" CHECK ((state / 1000 = 3) = (lease_token IS NOT NULL) AND (lease_token IS NULL) = (stale_after IS NULL)),
+  CONSTRAINT "SHAPE: settled, and only that, has finished_at" CHECK ((state >= 5000) = (finished_at IS NOT NULL)),
+  CONSTRAINT "SHAPE: parked needs a reason" CHECK (state / 1000 <> 4 OR reason IS NOT NULL AND btrim(reason) <> '')
 ) WITH (fillfactor = 28, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 10000);
 CREATE UNIQUE INDEX runs_id ON waypost.runs(run_id);
 CREATE UNIQUE INDEX runs_key ON waypost.runs(tenant, idempotency_key) WHERE idempotency_key IS NOT NULL;
@@ -144,6 +146,9 @@ CREATE TABLE waypost.items(
   attempts int NOT NULL DEFAULT 0,
   max_retries int NOT NULL DEFAULT 3,
   try_no int NOT NULL DEFAULT 1,
+  throttled int NOT NULL DEFAULT 0,               -- answers that made it wait, and for how long in all, of the present budget
+  waited_ms int NOT NULL DEFAULT 0,
+  in_doubt boolean NOT NULL DEFAULT false,        -- an answer under this try_no was lost: it stays until an answer settles what came of it
   progress smallint NOT NULL DEFAULT 0 CHECK (progress BETWEEN 0 AND 100),
   not_before timestamptz,
   discarded boolean NOT NULL DEFAULT false,
@@ -158,7 +163,13 @@ CREATE TABLE waypost.items(
   details jsonb NOT NULL DEFAULT '{}',
   PRIMARY KEY(rid, kind, key)
 );
-CREATE INDEX items_status ON waypost.items(rid, kind, status, role);
+-- What is due of a run, in order; pages of what is in one state; whether any is in a state. The status comes first: a planner that has no
+-- statistics yet would else take this one for looking an item up by its key, and read all of the run's for each.
+CREATE INDEX items_status ON waypost.items(status, rid, kind, role, not_before, place);
+-- Lists of a run's items, a page at a time, in the order in which they are asked for. By its collation it is not taken for looking one up.
+CREATE INDEX items_place ON waypost.items(rid, kind COLLATE "C", place, key COLLATE "C");
+-- Dead letters: what has ended with a failure, by class, oldest first.
+CREATE INDEX items_failed ON waypost.items(kind, error_code, finished_at) WHERE error_code IS NOT NULL AND finished_at IS NOT NULL;
 
 -- A position is drawn in the transaction that writes the event and after its first write, so that whoever waits for
 -- the transactions that were open when a gap was seen knows the gap to be final. One at a time for the same reason.
@@ -200,6 +211,9 @@ CREATE VIEW waypost.log AS
 -- Lists of what people look for: drafts, parked, and whatever did not end well. The bulk, which did, is found by scanning.
 CREATE INDEX events_unusual ON waypost.events(dst, rid) WHERE dst < 2000 OR dst BETWEEN 4000 AND 4999 OR dst >= 6000;
 
+-- The state in which a run is born tells its lifecycle: runs of one that is hardly used are few among many.
+CREATE INDEX events_births ON waypost.events(dst, rid) WHERE seq = 1;
+
 -- Up to where the log is whole, as far as any process knows: one that begins while somebody writes for long need not look further back.
 CREATE TABLE waypost.settled(is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only), position bigint NOT NULL);
 
@@ -232,6 +246,23 @@ $$;
 CREATE TABLE waypost.workers(name text, tenant text, queues text NOT NULL, lifecycles text NOT NULL, playbooks text, carried boolean, only_run text,
   slots bigint NOT NULL, version text NOT NULL, by_claims boolean NOT NULL, started_at timestamptz NOT NULL CHECK (isfinite(started_at)), seen_at timestamptz NOT NULL CHECK (isfinite(seen_at)),
   PRIMARY KEY(name, tenant));
+-- Agents: what each is, whether people let it work, and how its last runs ended, as [run, time, failed] each.
+CREATE TABLE waypost.agents(tenant text, slug text, playbook text, concurrency bigint NOT NULL, enabled boolean NOT NULL, paused_by text,
+  pause_reason text, paused_at timestamptz, archived_at timestamptz, reset_at timestamptz, ends text NOT NULL, updated_at timestamptz NOT NULL,
+  PRIMARY KEY(tenant, slug));
+-- Which proposal changes one revision of one target, of which there is one; `revision` is a digest of both.
+CREATE TABLE waypost.approvals(tenant text, revision text, run_id text COLLATE "C" NOT NULL UNIQUE, PRIMARY KEY(tenant, revision));
+-- What runs call outside: the rate limit and the breaker that all workers share. Instants are microseconds.
+CREATE TABLE waypost.destinations(tenant text, name text, asked_capacity_milli bigint NOT NULL, asked_rate_milli_per_s bigint NOT NULL,
+  capacity_milli bigint NOT NULL, rate_milli_per_s bigint NOT NULL, pace_percent bigint NOT NULL, available_milli bigint NOT NULL,
+  at_us bigint NOT NULL, breaker_after bigint NOT NULL, pause_ms bigint NOT NULL, probe_ms bigint NOT NULL, consecutive bigint NOT NULL,
+  since_us bigint, until_us bigint,               -- of the breaker: until alone, it is open; both, a probe is out
+  calls bigint NOT NULL, throttled bigint NOT NULL, opened bigint NOT NULL, changed_us bigint NOT NULL, PRIMARY KEY(tenant, name)) WITH (fillfactor = 50);
+-- What people are told of: a row for each policy and what it is about. Samples and deliveries are texts of JSON; silenced_*: nobody is told.
+CREATE TABLE waypost.alerts(tenant text COLLATE "C", name text COLLATE "C", subject text COLLATE "C", status text NOT NULL, value_milli bigint, episode bigint NOT NULL, since timestamptz NOT NULL,
+  well_since timestamptz, fired_at timestamptz, resolved_at timestamptz, evaluated_at timestamptz NOT NULL, summary text NOT NULL, samples text NOT NULL,
+  deliveries text NOT NULL, silenced_until timestamptz, silenced_by text, silence_reason text, updated_at timestamptz NOT NULL, revision bigint NOT NULL,
+  PRIMARY KEY(tenant, name, subject)) WITH (fillfactor = 50);
 -- What people did, kept for good.
 CREATE TABLE waypost.audit(number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL, tenant text NOT NULL,
   who text NOT NULL, action text NOT NULL, subject text NOT NULL, reason text);

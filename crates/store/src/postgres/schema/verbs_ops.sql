@@ -314,9 +314,18 @@ BEGIN
   END IF;
 END $$;
 
+-- A digest of what a finish brings along, as the engine has it (`rules/finish.rs`): 32 bits for each of error, metadata, details and items. A
+-- finish in SQL brings metadata, and what it says of an error stands there.
+CREATE FUNCTION waypost.finish_brings(p_metadata jsonb) RETURNS uuid LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_digest text := left(encode(sha256(convert_to(waypost.canonical(p_metadata), 'UTF8')), 'hex'), 8);
+BEGIN
+  RETURN CASE WHEN p_metadata <> '{}' THEN (repeat('0', 8) || CASE v_digest WHEN '00000000' THEN '00000001' ELSE v_digest END || repeat('0', 16))::uuid END;
+END $$;
+
 -- Leaves a run's last event and its row settled; with `p_via` it is begun and ended at once. The run is locked, and its key's slot.
 CREATE FUNCTION waypost.settle_one(p_run waypost.runs, p_via smallint, p_start_command text, p_dst smallint, p_command text, p_actor text, p_by text,
-    p_failure jsonb, p_reason text, p_metadata jsonb, p_details jsonb)
+    p_failure jsonb, p_reason text, p_metadata jsonb, p_details jsonb, p_brings uuid DEFAULT NULL)
   RETURNS waypost.written LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_now timestamptz := waypost.now();
@@ -332,6 +341,7 @@ BEGIN
   v_run := waypost.enter(v_run, p_dst, p_command, p_actor, p_by, v_now, v_effect);
   -- A worker's end is known by its token.
   v_run.ended_by := CASE p_actor WHEN 'worker' THEN p_run.lease_token END;
+  v_run.ended_with := p_brings;
   RETURN waypost.save_one(p_run, v_run, p_command, p_actor, p_by, v_effect, p_metadata, p_details, p_via => p_via, p_via_command => p_start_command);
 END $$;
 
@@ -342,7 +352,8 @@ CREATE FUNCTION waypost.ways(p_state smallint, p_actor text) RETURNS SETOF waypo
     AND (p_actor = ANY (t.actors) OR p_actor = 'operator' AND 'client' = ANY (t.actors)) ORDER BY t.place
 $$;
 
--- Moves a held run to its end. The same finish sent again is answered as the first time; a cancel that came first is final.
+-- Moves a held run to its end. The same finish sent again is answered as the first time, and one that brings other metadata is another finish;
+-- a cancel that came first is final.
 CREATE FUNCTION waypost.finish_one(p_run_id text, p_token uuid, p_by text, p_status text, p_error_code text DEFAULT NULL,
     p_error_msg text DEFAULT NULL,
     p_reason text DEFAULT NULL, p_metadata jsonb DEFAULT '{}', p_details jsonb DEFAULT '{}')
@@ -358,6 +369,7 @@ DECLARE
   v_failure jsonb := CASE WHEN p_error_code IS NOT NULL THEN jsonb_build_object('code', p_error_code, 'message', coalesce(p_error_msg, '')) END;
   v_reason text := coalesce(p_reason, v_run.intent ->> 'reason');
   v_cancelling boolean := coalesce(v_run.intent ->> 'want' = 'cancel', false);
+  v_brings uuid := waypost.finish_brings(p_metadata);
 BEGIN
   SELECT s.* INTO v_from FROM waypost.lifecycle_states s WHERE s.code = v_run.state;
   SELECT s.* INTO v_to FROM waypost.lifecycle_states s WHERE s.lifecycle = v_from.lifecycle AND s.version = v_from.version AND s.state = p_status;
@@ -369,6 +381,9 @@ BEGIN
   IF v_from.phase <> 'held' AND v_run.ended_by = v_token THEN
     IF v_to.code <> v_run.state THEN
       PERFORM waypost.no_such_move(v_run, p_status);
+    ELSIF v_brings IS NOT NULL AND left(v_brings::text, 18) IS DISTINCT FROM '00000000' || substr(v_run.ended_with::text, 9, 10) THEN
+      PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: %s ended as %s already, with other metadata', v_run.run_id, p_status),
+        'A finish can be sent again as it was, or without metadata.');
     END IF;
     RETURN (v_run, p_status, (SELECT e.position FROM waypost.events e WHERE e.rid = v_run.rid AND e.seq = v_run.seq), v_run.seq, true);
   END IF;
@@ -401,7 +416,7 @@ BEGIN
     v_failure := jsonb_build_object('code', v_way.error_code, 'message', coalesce(v_reason, v_way.command || ' by ' || v_by));
   END IF;
   RETURN waypost.settle_one(v_run, v_via.start_to, v_via.start_command, v_way.dst, v_way.command, 'worker', v_by, v_failure, v_reason,
-    p_metadata, p_details);
+    p_metadata, p_details, v_brings);
 END $$;
 
 -- What a person wants of a run. At once if nobody holds it or nothing was begun; else it is stored, delivered with the

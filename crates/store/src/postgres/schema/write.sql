@@ -189,9 +189,9 @@ CREATE FUNCTION waypost.insert_items(p_items jsonb, p_before bigint, p_made int[
 BEGIN
   -- own write
   INSERT INTO waypost.items(rid, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, progress, not_before,
-      attempts, try_no, error_code, error_msg, started_at, finished_at, output)
+      attempts, try_no, throttled, waited_ms, in_doubt, error_code, error_msg, started_at, finished_at, output)
   SELECT p_before + b.run, b.kind, b.key, b.version, b.place, b.name, b.status, b.max_retries, b.reruns, b.role, b.stays, b.details, b.seq, b.progress,
-      waypost.at(b.not_before), coalesce(c.attempts, 0), coalesce(c.try_no, 1), c.error_code, c.error_msg, c.started_at, c.finished_at, c.output
+      waypost.at(b.not_before), coalesce(c.attempts, 0), coalesce(c.try_no, 1), coalesce(c.throttled, 0), coalesce(c.waited_ms, 0), coalesce(c.in_doubt, false), c.error_code, c.error_msg, c.started_at, c.finished_at, c.output
     FROM jsonb_to_recordset(p_items) b(run int, kind text, key text, version int, place int, name text, status text, max_retries int, reruns boolean,
       role text, stays boolean, details jsonb, seq int, progress smallint, not_before bigint, copy_of bigint)
       -- What a copy has of the old run's item goes from row to row: nothing that it gave is written anew.
@@ -231,10 +231,11 @@ BEGIN
       WHERE b.rid = ANY (v_same);
   END IF;
   -- own write
-  UPDATE waypost.items i SET status = u.status, attempts = u.attempts, try_no = u.try_no, progress = u.progress, not_before = waypost.at(u.not_before),
+  UPDATE waypost.items i SET status = u.status, attempts = u.attempts, try_no = u.try_no, throttled = u.throttled, waited_ms = u.waited_ms, in_doubt = u.in_doubt, progress = u.progress, not_before = waypost.at(u.not_before),
       discarded = u.discarded, stays = coalesce(u.stays, i.stays), error_code = u.error_code, error_msg = u.error_msg, started_at = waypost.at(u.started_at),
       finished_at = waypost.at(u.finished_at), seq = coalesce(u.seq, i.seq), output = coalesce(u.output, i.output), details = i.details || coalesce(u.details, '{}')
     FROM jsonb_to_recordset(coalesce(p_more -> 'items', '[]')) u(rid bigint, kind text, key text, seq int, status text, attempts int, try_no int,
+      throttled int, waited_ms int, in_doubt boolean,
       progress smallint, not_before bigint, discarded boolean, stays boolean, error_code text, error_msg text, started_at bigint, finished_at bigint,
       output jsonb, details jsonb)
     WHERE u.rid = ANY (v_same) AND i.rid = u.rid AND i.kind = u.kind AND i.key = u.key;
@@ -249,6 +250,10 @@ BEGIN
   RETURN ARRAY(SELECT a.rid FROM unnest(v_asked) a(rid) WHERE a.rid <> ALL (v_same));
 END $$;
 
+-- Whether nobody knows what came of an item that is moved so without its worker: it was outside. Items that stop their run have a course.
+CREATE FUNCTION waypost.is_lost(p_src waypost.lifecycle_states, p_dst waypost.lifecycle_states) RETURNS boolean LANGUAGE sql IMMUTABLE
+  SET search_path = pg_catalog, pg_temp RETURN p_src.phase = 'held' AND p_src.course IS NULL AND p_dst.outcome IS DISTINCT FROM 'succeeded';
+
 -- Items that move because their run did (one that has this event's number already came from elsewhere by it): all of a kind and state that do not stay, or the chosen ones. The twin of the engine's `follow`.
 CREATE FUNCTION waypost.shift_items(p_rid bigint, p_kind text, p_src text, p_dst text, p_seq int, p_at timestamptz, p_chosen jsonb, p_failure jsonb)
   RETURNS int LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -257,16 +262,21 @@ DECLARE
   v_src waypost.lifecycle_states;
   v_dst waypost.lifecycle_states;
   v_revives boolean;
+  v_is_lost boolean;
   v_count int;
 BEGIN
   SELECT s.* INTO v_src FROM waypost.lifecycle_states s WHERE s.lifecycle = p_kind AND s.version = v_version AND s.state = p_src;
   SELECT s.* INTO v_dst FROM waypost.lifecycle_states s WHERE s.lifecycle = p_kind AND s.version = v_version AND s.state = p_dst;
   v_revives := v_src.phase = 'settled' AND v_dst.phase <> 'settled';
+  v_is_lost := waypost.is_lost(v_src, v_dst);
   -- own write
   UPDATE waypost.items i SET status = p_dst, seq = p_seq, not_before = NULL,
       started_at = CASE WHEN v_dst.phase = 'held' THEN coalesce(i.started_at, p_at) ELSE i.started_at END,
       finished_at = CASE WHEN v_dst.phase = 'settled' THEN p_at WHEN v_revives THEN NULL ELSE i.finished_at END,
       attempts = CASE WHEN v_revives THEN 0 ELSE i.attempts END,
+      throttled = CASE WHEN v_revives THEN 0 ELSE i.throttled END,
+      waited_ms = CASE WHEN v_revives THEN 0 ELSE i.waited_ms END,
+      in_doubt = i.in_doubt OR v_is_lost,
       progress = CASE WHEN v_dst.outcome = 'succeeded' THEN 100 WHEN v_revives THEN 0 ELSE i.progress END,
       error_code = CASE WHEN v_dst.outcome = 'succeeded' THEN NULL WHEN p_failure IS NOT NULL THEN p_failure ->> 'code' WHEN v_revives THEN NULL ELSE i.error_code END,
       error_msg = CASE WHEN v_dst.outcome = 'succeeded' THEN NULL WHEN p_failure IS NOT NULL THEN p_failure ->> 'message' WHEN v_revives THEN NULL ELSE i.error_msg END
@@ -274,6 +284,44 @@ BEGIN
       AND (p_chosen IS NULL OR p_chosen ? i.key);
   GET DIAGNOSTICS v_count = ROW_COUNT;
   RETURN v_count;
+END $$;
+
+-- Of a run's targets those with these keys (`what` 0), at most `p_take` that are due (1), and the first that is ready behind them (2). Those
+-- whose time has come go before those that were never tried: they have waited already. All nulls are alike, but the planner does not know it: only
+-- with `not_before` before `place` does it read in the index's order. Else it reads and sorts all that is ready for each batch.
+CREATE FUNCTION waypost.targets(p_rid bigint, p_kind text, p_keys text[], p_ready text, p_now timestamptz, p_take int)
+  RETURNS TABLE(what int, it waypost.items) LANGUAGE plpgsql {settings} AS $$
+DECLARE
+  -- The index has them in order for each role; what that is does not matter here.
+  c_roles CONSTANT text[] := '{step,optional,cleanup}';
+  v_left int := p_take;
+  v_met int;
+  v_role text;
+BEGIN
+  RETURN QUERY SELECT 0, n.d FROM unnest(p_keys) u(key) CROSS JOIN LATERAL (SELECT i AS d FROM waypost.items i
+    WHERE i.rid = p_rid AND i.kind = p_kind AND i.key = u.key OFFSET 0) n;
+  FOREACH v_role IN ARRAY c_roles LOOP
+    RETURN QUERY SELECT CASE WHEN row_number() OVER () > v_left THEN 2 ELSE 1 END, x.d FROM (SELECT i FROM waypost.items i WHERE i.rid = p_rid
+      AND i.kind = p_kind AND i.status = p_ready AND i.role = v_role AND i.not_before <= p_now ORDER BY i.not_before, i.place LIMIT v_left + 1) x(d);
+    GET DIAGNOSTICS v_met = ROW_COUNT;
+    v_left := v_left - v_met;
+    IF v_left < 0 THEN
+      RETURN;
+    END IF;
+  END LOOP;
+  FOREACH v_role IN ARRAY c_roles LOOP
+    RETURN QUERY SELECT CASE WHEN row_number() OVER () > v_left THEN 2 ELSE 1 END, x.d FROM (SELECT i FROM waypost.items i WHERE i.rid = p_rid
+      AND i.kind = p_kind AND i.status = p_ready AND i.role = v_role AND i.not_before IS NULL ORDER BY i.not_before, i.place LIMIT v_left + 1) x(d);
+    GET DIAGNOSTICS v_met = ROW_COUNT;
+    v_left := v_left - v_met;
+    IF v_left < 0 THEN
+      RETURN;
+    END IF;
+  END LOOP;
+  FOREACH v_role IN ARRAY c_roles LOOP
+    RETURN QUERY SELECT 2, i FROM waypost.items i WHERE i.rid = p_rid AND i.kind = p_kind AND i.status = p_ready AND i.role = v_role
+      AND i.not_before > p_now ORDER BY i.not_before LIMIT 1;
+  END LOOP;
 END $$;
 
 -- What claims of these queues find, of one tenant or of all: a row for each lane, and one for a queue without any. Enters their gates: what is
@@ -305,9 +353,9 @@ BEGIN
         LEFT JOIN waypost.queues q ON q.name = u.name AND q.tenant = coalesce(l.tenant, p_tenant);
 END $$;
 
--- How many more runs with each of these tenants' keys may be held; keys that somebody else counts at the moment are left out. Counted after
--- they are locked, by a statement of its own.
-CREATE FUNCTION waypost.free_slots(p_tenants text[], p_keys text[]) RETURNS TABLE(tenant text, name text, free bigint) LANGUAGE plpgsql
+-- How many more runs with each of these tenants' keys may be taken; keys that somebody else counts at the moment are left out. Counted after
+-- they are locked, by a statement of its own. `p_worked`: for one that nobody has though it is held, so that only those count that somebody has.
+CREATE FUNCTION waypost.free_slots(p_tenants text[], p_keys text[], p_worked boolean) RETURNS TABLE(tenant text, name text, free bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   v_places int[];
@@ -315,8 +363,10 @@ BEGIN
   v_places := ARRAY(SELECT k.place FROM (SELECT u.place::int, waypost.slot(false, u.tenant, u.name) AS slot
       FROM unnest(p_tenants, p_keys) WITH ORDINALITY u(tenant, name, place) ORDER BY 2 OFFSET 0) k WHERE pg_try_advisory_xact_lock(k.slot));
   RETURN QUERY SELECT p_tenants[u.place], p_keys[u.place],
-      coalesce((SELECT l.at_most FROM waypost.key_limits l WHERE l.name = p_keys[u.place] AND l.tenant = p_tenants[u.place]), 1)
-        - (SELECT count(*) FROM waypost.holders h WHERE NOT h.of_queue AND h.name = p_keys[u.place] AND h.tenant = p_tenants[u.place])
+      greatest(coalesce((SELECT l.at_most FROM waypost.key_limits l WHERE l.name = p_keys[u.place] AND l.tenant = p_tenants[u.place]), 1), p_worked::int)
+        - CASE WHEN p_worked THEN (SELECT count(r.claimed_by) FROM waypost.holders h JOIN waypost.runs r ON r.rid = h.rid
+            WHERE NOT h.of_queue AND h.name = p_keys[u.place] AND h.tenant = p_tenants[u.place])
+          ELSE (SELECT count(*) FROM waypost.holders h WHERE NOT h.of_queue AND h.name = p_keys[u.place] AND h.tenant = p_tenants[u.place]) END
     FROM unnest(v_places) u(place);
 END $$;
 

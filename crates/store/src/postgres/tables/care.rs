@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{PgTx, rows};
-use crate::engine::{ItemsOf, NoteKey, Overdue, Stored, StoredItem, TimeKey};
+use crate::engine::{Asked, ItemsOf, NoteKey, Overdue, Stored, StoredItem, TimeKey};
 use crate::json::codec;
 use crate::postgres::link::fault::Result as Outcome;
 use crate::postgres::sql::{Columns, args, stamp};
@@ -61,6 +61,18 @@ pub async fn items(tx: &mut PgTx, asks: &[ItemsOf<'_>]) -> Result<Vec<StoredItem
         found.extend(tx.read(item)?);
     }
     Ok(found)
+}
+
+pub async fn last_asked(tx: &mut PgTx, rid: i64) -> Result<Option<Asked>> {
+    let sql = "SELECT e.command, e.who, coalesce(e.effect ->> 'reason', e.effect -> 'intent' ->> 'reason') FROM waypost.log e \
+               WHERE e.rid = $1 AND e.actor IN ('client', 'operator') ORDER BY e.seq DESC LIMIT 1";
+    let rows = tx.query(sql, args![rid]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let columns = Columns(row);
+    let read = (|| -> Outcome<_> {
+        Ok(Asked { command: columns.get(0)?, by: columns.get(1)?, reason: columns.get(2)? })
+    })();
+    tx.read(read).map(Some)
 }
 
 /// Events by their keys, or the same words within the window.

@@ -14,6 +14,7 @@ mod queue;
 pub mod rows;
 mod save;
 mod statement;
+mod targets;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -26,8 +27,8 @@ use waypost_kernel::{Catalog, Lifecycle, Time};
 
 use crate::engine::turns::ClaimTurns;
 use crate::engine::{
-    Candidate, Edit, Inserted, ItemsOf, NewRow, NoteKey, Overdue, Room, Saved, Scan, Slot, Stored,
-    StoredItem, TimeKey,
+    Asked, Candidate, Counted, Edit, Inserted, ItemsIn, ItemsOf, NewRow, NoteKey, Overdue, Room, Saved, Scan,
+    Slot, Stored, StoredItem, Targets, TargetsOf, TimeKey,
 };
 use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::{Fault, Patience, Result as Outcome, damaged};
@@ -394,6 +395,18 @@ impl crate::engine::Tx for PgTx {
         care::items(self, asks).await
     }
 
+    async fn targets(&mut self, ask: &TargetsOf<'_>) -> Result<Targets> {
+        targets::targets(self, ask).await
+    }
+
+    async fn items_in(&mut self, ask: &ItemsIn<'_>) -> Result<Vec<(usize, StoredItem)>> {
+        targets::items_in(self, ask).await
+    }
+
+    async fn last_asked(&mut self, stored: &Stored) -> Result<Option<Asked>> {
+        care::last_asked(self, stored.rid).await
+    }
+
     async fn noted(&mut self, asks: &[NoteKey<'_>]) -> Result<Vec<Option<(i64, u64)>>> {
         care::noted(self, asks).await
     }
@@ -419,8 +432,8 @@ impl crate::engine::Tx for PgTx {
         queue::candidates(self, cursor, claim, limit).await
     }
 
-    async fn free_slots(&mut self, keys: Vec<Slot>) -> Result<BTreeMap<Slot, i64>> {
-        queue::free_slots(self, keys).await
+    async fn free_slots(&mut self, keys: Vec<Slot>, counted: Counted) -> Result<BTreeMap<Slot, i64>> {
+        queue::free_slots(self, keys, counted).await
     }
 
     fn room_of<'c>(&self, cursor: &'c mut Cursor, lane: usize) -> &'c mut Room {

@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use super::cursors::{End, Lane, Start};
 use super::{PgTx, rows};
 use crate::engine::turns::{ClaimTurns, place_after, short};
-use crate::engine::{Candidate, Room, Scan, Slot, Stored, TimeKey};
+use crate::engine::{Candidate, Counted, Room, Scan, Slot, Stored, TimeKey};
 use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Result as Outcome;
 use crate::postgres::link::session::Session;
@@ -552,11 +552,11 @@ impl Cursor {
 }
 
 /// Those of the keys that nobody else counts at the moment. A claim does not wait: it may have locked others already.
-pub async fn free_slots(tx: &mut PgTx, keys: Vec<Slot>) -> Result<BTreeMap<Slot, i64>> {
+pub async fn free_slots(tx: &mut PgTx, keys: Vec<Slot>, counted: Counted) -> Result<BTreeMap<Slot, i64>> {
     tx.open().await?;
     let (tenants, keys): (Vec<String>, Vec<String>) = keys.into_iter().unzip();
-    let sql = "SELECT tenant, name, free FROM waypost.free_slots($1, $2)";
-    let rows = tx.query(sql, args![tenants, keys]).await?;
+    let sql = "SELECT tenant, name, free FROM waypost.free_slots($1, $2, $3)";
+    let rows = tx.query(sql, args![tenants, keys, counted == Counted::Worked]).await?;
     let slot = |columns: Columns<'_>| Ok(((columns.get(0)?, columns.get(1)?), columns.get(2)?));
     let read: Outcome<BTreeMap<Slot, i64>> = rows.iter().map(|row| slot(Columns(row))).collect();
     tx.read(read)

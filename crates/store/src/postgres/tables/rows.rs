@@ -66,7 +66,7 @@ fn selecting(parts: Parts) -> String {
 fn selecting_columns(column: impl Fn(&RunColumn) -> String) -> String {
     let columns: Vec<String> = COLUMNS.iter().map(column).collect();
     format!(
-        "r.rid, r.state, {}, CASE WHEN r.item_count > 0 THEN (SELECT json_agg(json_build_array(c.kind, c.status, c.n, c.stays))::text \
+        "r.rid, r.state, {}, CASE WHEN r.tally IS NOT NULL THEN r.tally::text WHEN r.item_count > 0 THEN (SELECT json_agg(json_build_array(c.kind, c.status, c.n, c.stays))::text \
          FROM (SELECT i.kind, i.status, count(*) AS n, count(*) FILTER (WHERE i.stays) AS stays FROM waypost.items i \
          WHERE i.rid = r.rid GROUP BY i.kind, i.status) c) END",
         columns.join(", ")
@@ -147,16 +147,10 @@ fn cell<'r>(columns: &Columns<'r>, kind: Kind, at: usize) -> Result<Cell<'r>> {
     })
 }
 
-/// Counted when they are needed: a number kept beside the items could be wrong.
+/// Few are counted when they are needed; of many the row has the counts, as its last event left them.
 fn count_items(run: &mut RunRow, counted: Option<&str>) -> Result<()> {
-    let Some(text) = counted else { return Ok(()) };
-    let counted: Vec<(String, String, u32, u32)> =
-        serde_json::from_str(text).map_err(|error| damaged(&error.to_string()))?;
-    for (kind, status, count, staying) in counted {
-        let counted = run.count_items((&kind, &status), count, staying);
-        counted.map_err(|(column, value)| unknown(column, &value))?;
-    }
-    Ok(())
+    let counted = counted.map_or(Ok(()), |text| run.take_tally(text));
+    counted.map_err(|(column, value)| unknown(column, &value))
 }
 
 fn unknown(column: &str, value: &str) -> Fault {
@@ -174,11 +168,16 @@ pub fn item_rid(row: &Row) -> Result<i64> {
 }
 
 pub fn item(row: &Row, lifecycle: &Lifecycle) -> Result<StoredItem> {
+    item_from(row, 0, lifecycle)
+}
+
+/// An item whose columns begin at `from`.
+pub fn item_from(row: &Row, from: usize, lifecycle: &Lifecycle) -> Result<StoredItem> {
     let columns = Columns(row);
     let mut found = ItemRow::default();
     for (at, column) in ITEM_COLUMNS.iter().enumerate() {
-        (column.set)(&mut found, cell(&columns, column.kind, at + 2)?);
+        (column.set)(&mut found, cell(&columns, column.kind, from + at + 2)?);
     }
-    let read = StoredItem::read(columns.get(0)?, found, columns.get(1)?, lifecycle);
+    let read = StoredItem::read(columns.get(from)?, found, columns.get(from + 1)?, lifecycle);
     read.map_err(|(column, value)| unknown(column, &value))
 }

@@ -260,12 +260,21 @@ fn more(known: &LifecycleCodes, edits: &[Edit], order: &[usize], offsets: &[i32]
         }
     }
     let lists = [("events", events), ("born", born), ("items", items), ("shifts", shifts)];
-    let more: Map<String, Value> = lists
+    let mut more: Map<String, Value> = lists
         .into_iter()
         .filter(|(_, list)| !list.is_empty())
         .map(|(name, list)| (name.to_owned(), Value::Array(list)))
         .collect();
-    Ok((!more.is_empty()).then_some(Value::Object(more)))
+    if more.is_empty() {
+        return Ok(None);
+    }
+    let tally = |edit: &Edit| Some((edit.stored.rid.to_string(), edit.row().tally()?));
+    let tallies: Map<String, Value> =
+        edits.iter().filter_map(tally).map(|(rid, tally)| (rid, tally.into())).collect();
+    if !tallies.is_empty() {
+        more.insert("tallies".to_owned(), Value::Object(tallies));
+    }
+    Ok(Some(Value::Object(more)))
 }
 
 fn event_object(
@@ -327,6 +336,9 @@ fn item_object(lifecycle: &Lifecycle, item: &Item) -> Map<String, Value> {
         "status": &*kind.state(item.state).name,
         "attempts": item.attempts,
         "try_no": item.try_no,
+        "throttled": item.throttled,
+        "waited_ms": item.waited_ms,
+        "in_doubt": item.in_doubt,
         "progress": item.progress,
         "not_before": item.not_before.map(Time::micros),
         "discarded": item.discarded,
@@ -376,7 +388,12 @@ fn items_after(edit: &Edit, was: Vec<StoredItem>) -> Vec<StoredItem> {
     }
     let under_way = |it: &StoredItem| {
         let kind = &lifecycle.items[usize::from(it.item.kind)];
-        kind.phase(it.item.state) != Phase::Settled || it.item.ends_course(kind)
+        // Of many that wait to be tried again each is read when its time comes.
+        match kind.phase(it.item.state) {
+            Phase::Held => true,
+            Phase::Settled => it.item.ends_course(kind),
+            Phase::Draft | Phase::Ready | Phase::Parked => kind.stops_run,
+        }
     };
     items.into_values().filter(under_way).collect()
 }

@@ -2,8 +2,8 @@
 //! of the file, but only while somebody waits: a look is a few system calls.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -16,11 +16,11 @@ const LOOK: Duration = Duration::from_millis(3);
 /// Nothing is written when a time comes (a schedule's, a retry's, the end of a lease), so nobody waits longer than this.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Tells all who wait of changes, this process's own included. Its thread ends with it.
+/// Tells all who wait of changes, this process's own included. Its thread ends with it: the last connection to a file must be one that writes.
 pub struct Notifier {
     path: PathBuf,
     waiters: Arc<Waiters>,
-    begun: Once,
+    thread: OnceLock<Option<JoinHandle<()>>>,
 }
 
 struct Waiters {
@@ -41,7 +41,7 @@ struct Waiting<'w>(&'w Waiters);
 impl Notifier {
     pub fn new(path: PathBuf, changed: Arc<Notify>) -> Notifier {
         let waiters = Waiters { changed, count: Mutex::default(), comes: Condvar::new() };
-        Notifier { path, waiters: Arc::new(waiters), begun: Once::new() }
+        Notifier { path, waiters: Arc::new(waiters), thread: OnceLock::new() }
     }
 
     /// Until something has changed, or for `at_most`, but no longer than a second.
@@ -53,7 +53,7 @@ impl Notifier {
     }
 
     fn begin(&self) {
-        self.begun.call_once(|| {
+        self.thread.get_or_init(|| {
             let (path, waiters) = (self.path.clone(), self.waiters.clone());
             let look = move || match open::reader(&path) {
                 Ok(conn) => waiters.look(&conn),
@@ -61,9 +61,9 @@ impl Notifier {
                     tracing::warn!(error = %fault.error(), "other processes' changes are noticed later");
                 }
             };
-            if let Err(error) = thread::Builder::new().name("waypost-others".into()).spawn(look) {
-                tracing::warn!(%error, "other processes' changes are noticed later");
-            }
+            let spawned = thread::Builder::new().name("waypost-others".into()).spawn(look);
+            let untold = |error| tracing::warn!(%error, "other processes' changes are noticed later");
+            spawned.map_err(untold).ok()
         });
     }
 }
@@ -72,6 +72,9 @@ impl Drop for Notifier {
     fn drop(&mut self) {
         self.waiters.count().is_closed = true;
         self.waiters.comes.notify_all();
+        if let Some(thread) = self.thread.take().flatten() {
+            let _ = thread.join();
+        }
     }
 }
 

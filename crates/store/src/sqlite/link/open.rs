@@ -10,6 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 use waypost_kernel::lifecycle::{Catalog, Kind, SHIPPED};
 use waypost_kernel::render::sql;
 
+use super::costs;
 use super::fault::{Fault, Result};
 use crate::columns::with_labels;
 use crate::seam::error::StoreError;
@@ -56,7 +57,8 @@ pub fn make_folder(path: &Path) -> std::io::Result<()> {
 /// A connection that only reads.
 pub fn reader(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(path, flags).map_err(|error| Fault::from(error).at(path))?;
+    let mut conn = Connection::open_with_flags(path, flags).map_err(|error| Fault::from(error).at(path))?;
+    costs::counted(&mut conn)?;
     conn.busy_timeout(BUSY)?;
     conn.set_prepared_statement_cache_capacity(64);
     keep_plans(&conn)?;

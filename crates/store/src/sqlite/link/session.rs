@@ -47,9 +47,10 @@ pub type Job = Box<dyn FnOnce(Result<&Tx<'_>>) -> Answer + Send>;
 #[derive(Clone)]
 pub struct Session {
     path: Arc<PathBuf>,
+    /// Before the queues: its connection only reads, and must be closed when the writer closes the file.
+    pub notifier: Arc<Notifier>,
     writer: JobQueue,
     reader: JobQueue,
-    pub notifier: Arc<Notifier>,
     /// Behind the queues: when it goes, no queue is left, and the threads end.
     _thread: Arc<WriterThread>,
 }
@@ -353,6 +354,20 @@ mod tests {
             };
             let words = ["APPEND_ONLY", "IMMUTABLE", "INVALID_TRANSITION"];
             assert!(words.iter().any(|word| said.to_string().contains(word)), "{sql}: {said}");
+        }
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn whoever_leaves_last_takes_the_log_into_the_file() -> Tested {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("waypost.db");
+        for _ in 0..20 {
+            let session = Session::open(&path)?;
+            session.write(|tx| Ok(tx.conn.execute_batch("CREATE TABLE x(y); DROP TABLE x")?)).await?;
+            session.notifier.wait(std::time::Duration::from_millis(1)).await;
+            drop(session);
+            assert!(!folder.path().join("waypost.db-wal").exists());
         }
         Ok(())
     }

@@ -69,6 +69,9 @@ pub fn item(tx: &Tx<'_>, run_id: &str, lifecycle: &Lifecycle, born: &NewItemRow)
             item.failure.as_ref().map(|failure| &*failure.code),
             item.failure.as_ref().map(|failure| &*failure.message),
             copy_of.as_ref().map(|old| old.row.id()),
+            item.throttled,
+            item.waited_ms,
+            item.in_doubt,
         ],
     )?;
     Ok(())
@@ -76,9 +79,9 @@ pub fn item(tx: &Tx<'_>, run_id: &str, lifecycle: &Lifecycle, born: &NewItemRow)
 
 /// What a copy's original gave goes from row to row: it is not written anew.
 const INSERT_ITEM: &str = "INSERT INTO items(run_id, kind, key, version, place, name, status, max_retries, reruns, role, stays, details, seq, \
-     progress, not_before, attempts, try_no, started_at, finished_at, error_code, error_msg, output) \
+     progress, not_before, attempts, try_no, started_at, finished_at, error_code, error_msg, output, throttled, waited_ms, in_doubt) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
-     CASE WHEN ?22 IS NOT NULL THEN (SELECT output FROM items WHERE run_id = ?22 AND kind = ?2 AND key = ?3) END)";
+     CASE WHEN ?22 IS NOT NULL THEN (SELECT output FROM items WHERE run_id = ?22 AND kind = ?2 AND key = ?3) END, ?23, ?24, ?25)";
 
 static BORN_SQL: LazyLock<String> = LazyLock::new(|| {
     let own = "rid, position, state, command, actor, who, fingerprint, effect, metadata, details";

@@ -9,6 +9,7 @@ mod overdue;
 mod save;
 mod scan;
 pub mod slots;
+mod targets;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,14 +19,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use rusqlite::{Row, params};
+use serde_json::Value;
 use waypost_kernel::{Catalog, Lifecycle, Time};
 
 use crate::engine::turns::ClaimTurns;
 use crate::engine::{
-    self, Candidate, Edit, Inserted, ItemsOf, NewRow, NoteKey, Overdue, Room, Saved, Scan, Slot, Stored,
-    StoredItem, TimeKey,
+    self, Asked, Candidate, Counted, Edit, Inserted, ItemsIn, ItemsOf, NewRow, NoteKey, Overdue, Room, Saved,
+    Scan, Slot, Stored, StoredItem, Targets, TargetsOf, TimeKey,
 };
 use crate::rules::item_writes::failed_states;
+use crate::rules::replay::Written;
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::RunRow;
 use crate::seam::verbs::{Claim, Repeat};
@@ -117,6 +120,24 @@ impl engine::Tx for Primitives<'_, '_> {
         Ok(found)
     }
 
+    async fn targets(&mut self, ask: &TargetsOf<'_>) -> Result<Targets> {
+        Ok(targets::targets(self.0, ask)?)
+    }
+
+    async fn items_in(&mut self, ask: &ItemsIn<'_>) -> Result<Vec<(usize, StoredItem)>> {
+        Ok(targets::items_in(self.0, ask)?)
+    }
+
+    async fn last_asked(&mut self, stored: &Stored) -> Result<Option<Asked>> {
+        let is_persons = |event: &Written| matches!(&*event.actor, "client" | "operator");
+        let found = log::of(self.0, stored)?.into_iter().rev().find(is_persons);
+        Ok(found.map(|event| {
+            let effect = event.effect.unwrap_or_default();
+            let reason = [&effect["reason"], &effect["intent"]["reason"]].into_iter().find_map(Value::as_str);
+            Asked { command: event.command, by: event.by, reason: reason.map(str::to_owned) }
+        }))
+    }
+
     async fn noted(&mut self, asks: &[NoteKey<'_>]) -> Result<Vec<Option<(i64, u64)>>> {
         let by_key = "SELECT position, seq FROM run_events WHERE rid = ?1 AND key = ?2";
         let mut found = Vec::with_capacity(asks.len());
@@ -154,10 +175,10 @@ impl engine::Tx for Primitives<'_, '_> {
         Ok(cursor.next(self.0, claim, limit)?)
     }
 
-    async fn free_slots(&mut self, keys: Vec<Slot>) -> Result<BTreeMap<Slot, i64>> {
+    async fn free_slots(&mut self, keys: Vec<Slot>, counted: Counted) -> Result<BTreeMap<Slot, i64>> {
         let mut free = BTreeMap::new();
         for slot in keys {
-            let slots = slots::free_slots(self.0, &slot.0, &slot.1)?;
+            let slots = slots::free_slots(self.0, &slot.0, &slot.1, counted)?;
             free.insert(slot, slots);
         }
         Ok(free)

@@ -53,6 +53,7 @@ pub fn update(tx: &Tx<'_>, edit: &Edit) -> Result<usize> {
             }
             if set & ITEMS != 0 {
                 bind.put(row.item_count() as i64)?;
+                bind.put(row.tally())?;
             }
             if set & METADATA != 0 {
                 bind.put(members_text(&row.metadata))?;
@@ -97,7 +98,7 @@ fn changes(edit: &Edit) -> u32 {
         (moved && comes_in, LET_IN),
         (before.seq != row.run.seq, LAST),
         (before.seq == 1, FIRST),
-        (!edit.new_items.is_empty(), ITEMS),
+        (!edit.new_items.is_empty() || edit.moves_items() && row.has_tally(), ITEMS),
         (!edit.metadata.is_empty(), METADATA),
         (!edit.details.is_empty(), DETAILS),
     ];
@@ -115,6 +116,7 @@ fn statement(set: u32) -> String {
     names.extend(named(set).map(|place| place.name));
     names.extend((set & LAST != 0).then_some("last"));
     names.extend((set & ITEMS != 0).then_some("items"));
+    names.extend((set & ITEMS != 0).then_some("tally"));
     names.extend((set & METADATA != 0).then_some("metadata"));
     names.extend((set & DETAILS != 0).then_some("details"));
     let mut sets: Vec<String> =

@@ -85,7 +85,7 @@ fn change(tx: &Tx<'_>, edit: &Edit, changed: &ItemChange) -> Result<()> {
     tx.execute(
         "UPDATE items SET status = ?4, attempts = ?5, try_no = ?6, progress = ?7, not_before = ?8, discarded = ?9, stays = ?10, \
          error_code = ?11, error_msg = ?12, started_at = ?13, finished_at = ?14, seq = ?15, output = coalesce(?16, output), \
-         details = coalesce(?17, details) WHERE run_id = ?1 AND kind = ?2 AND key = ?3",
+         details = coalesce(?17, details), throttled = ?18, waited_ms = ?19, in_doubt = ?20 WHERE run_id = ?1 AND kind = ?2 AND key = ?3",
         params![
             edit.row().id(),
             &*kind.name,
@@ -104,6 +104,9 @@ fn change(tx: &Tx<'_>, edit: &Edit, changed: &ItemChange) -> Result<()> {
             seq,
             output,
             details,
+            item.throttled,
+            item.waited_ms,
+            item.in_doubt,
         ],
     )?;
     Ok(())

@@ -4,6 +4,7 @@
 use rusqlite::{Row, params};
 use waypost_kernel::Phase;
 
+use crate::engine::Counted;
 use crate::engine::turns::{named, short};
 use crate::seam::run::RunRow;
 use crate::sqlite::link::fault::Result;
@@ -12,21 +13,28 @@ use crate::sqlite::link::session::Tx;
 /// One claim's share of setting aside; a hundred thousand at once would keep heartbeats waiting.
 const MAX_SET_ASIDE: usize = 5_000;
 
-/// How many more runs with this key may be held.
-pub fn free_slots(tx: &Tx<'_>, tenant: &str, key: &str) -> Result<i64> {
+/// How many more runs with this key may be taken.
+pub fn free_slots(tx: &Tx<'_>, tenant: &str, key: &str, counted: Counted) -> Result<i64> {
     let limit = "SELECT at_most FROM key_limits WHERE tenant = ?1 AND name = ?2";
     let limit: Option<i64> = tx.find(limit, [tenant, key], |row| row.get(0))?;
-    let held = "SELECT count(*) FROM run_now INDEXED BY run_keyed \
-                WHERE state & 7 = 2 AND blocked IN (0, 1) AND concurrency_key = ?1 AND tenant = ?2 AND finished_at IS NULL";
-    let held: i64 = tx.prepare(held)?.query_row([key, short(tenant)], |row| row.get(0))?;
-    Ok(limit.unwrap_or(1) - held)
+    let limit = limit.unwrap_or(1);
+    let (sql, at_most) = match counted {
+        Counted::Held => ("SELECT count(*)", limit),
+        Counted::Worked => ("SELECT count(claimed_by)", limit.max(1)),
+    };
+    let sql = format!(
+        "{sql} FROM run_now INDEXED BY run_keyed \
+         WHERE state & 7 = 2 AND blocked IN (0, 1) AND concurrency_key = ?1 AND tenant = ?2 AND finished_at IS NULL"
+    );
+    let held: i64 = tx.prepare(&sql)?.query_row([key, short(tenant)], |row| row.get(0))?;
+    Ok(at_most - held)
 }
 
 /// Whether a new run would only be set aside by the next claim.
 pub fn starts_aside(tx: &Tx<'_>, row: &RunRow) -> Result<bool> {
     let due = row.run.available_at.is_some_and(|at| at <= tx.now);
     match row.concurrency_key.as_deref().filter(|_| due && row.phase() == Phase::Ready) {
-        Some(key) => Ok(free_slots(tx, &row.tenant, key)? <= 0),
+        Some(key) => Ok(free_slots(tx, &row.tenant, key, Counted::Held)? <= 0),
         None => Ok(false),
     }
 }
@@ -46,7 +54,7 @@ pub fn let_in(tx: &Tx<'_>, tenant: &str, key: &str) -> Result<()> {
     let let_in = "UPDATE run_now SET blocked = 0 WHERE rid IN (SELECT rid FROM run_now INDEXED BY run_keyed \
                   WHERE finished_at IS NULL AND state & 7 = 1 AND blocked = 1 AND concurrency_key = ?1 AND tenant = ?2 AND queue = ?3 \
                   AND state = ?4 ORDER BY priority DESC, due_at, rid LIMIT ?5)";
-    let free = free_slots(tx, tenant, key)?;
+    let free = free_slots(tx, tenant, key, Counted::Held)?;
     if free <= 0 {
         return Ok(());
     }

@@ -69,6 +69,10 @@ BEGIN
       started_at = iif(t.phase = 'held', coalesce(started_at, NEW.at), started_at),
       finished_at = CASE WHEN t.phase = 'settled' THEN NEW.at WHEN s.phase = 'settled' THEN NULL ELSE finished_at END,
       attempts = iif(s.phase = 'settled' AND t.phase <> 'settled', 0, attempts),
+      throttled = iif(s.phase = 'settled' AND t.phase <> 'settled', 0, throttled),
+      waited_ms = iif(s.phase = 'settled' AND t.phase <> 'settled', 0, waited_ms),
+      -- A target that was outside, and of which nothing was heard. Items that stop their run have a course.
+      in_doubt = iif(s.phase = 'held' AND s.course IS NULL AND t.outcome IS NOT 'succeeded', 1, in_doubt),
       progress = CASE WHEN t.outcome = 'succeeded' THEN 100 WHEN s.phase = 'settled' AND t.phase <> 'settled' THEN 0 ELSE progress END,
       error_code = CASE WHEN t.outcome = 'succeeded' THEN NULL WHEN f.value ->> '$.failure.code' IS NOT NULL THEN f.value ->> '$.failure.code'
         WHEN s.phase = 'settled' AND t.phase <> 'settled' THEN NULL ELSE error_code END,
@@ -138,6 +142,10 @@ BEGIN
       THEN RAISE(ABORT, 'INVALID_TRANSITION: the lifecycle has no such move')
     WHEN NEW.metadata IS NOT o.metadata AND NEW.metadata GLOB '*\u[dD][89a-fA-F]*' OR NEW.details IS NOT o.details AND NEW.details GLOB '*\u[dD][89a-fA-F]*'
       THEN RAISE(ABORT, 'SHAPE: metadata and details: characters are written as they are, not as halves such as \ud83d')
+    -- Two backslashes are one, and what follows them is no escape.
+    WHEN NEW.metadata IS NOT o.metadata AND replace(NEW.metadata, '\\', '') GLOB '*\u0000*'
+        OR NEW.details IS NOT o.details AND replace(NEW.details, '\\', '') GLOB '*\u0000*'
+      THEN RAISE(ABORT, 'SHAPE: metadata and details: no text or name has a NUL (\u0000)')
     WHEN NEW.status <> o.status AND o.phase = 'held' AND (NEW.lease_token, NEW.claimed_by, NEW.lease_ms) IS NOT (o.lease_token, o.claimed_by, o.lease_ms)
         AND EXISTS (SELECT 1 FROM state_codes s WHERE s.lifecycle = o.lifecycle AND s.version = o.version AND s.state = NEW.status AND s.phase = 'held')
       THEN RAISE(ABORT, 'IMMUTABLE: a lease changes hands by a claim')
@@ -176,6 +184,23 @@ BEGIN
     FROM runs o JOIN state_codes s ON s.lifecycle = o.lifecycle AND s.version = o.version AND s.state = NEW.status
     WHERE o.rid = NEW.rid AND (s.phase = 'held' AND (NEW.lease_token IS NULL OR NEW.stale_after IS NULL)
         OR s.phase = 'parked' AND trim(coalesce(NEW.reason, '')) = '');
+  -- Whoever begins a run keeps to what claims keep to.
+  SELECT CASE
+    WHEN o.phase = 'ready' AND o.available_at > c.iso THEN RAISE(ABORT, 'NOT_DUE: it is not to be begun before its available_at')
+    WHEN o.expires_at <= c.iso AND EXISTS (SELECT 1 FROM lifecycles l, json_each(l.definition, '$.transitions') t WHERE l.name = o.lifecycle
+        AND l.version = o.version AND t.value ->> '$.from' = o.status AND t.value ->> '$.command' = 'expire')
+      THEN RAISE(ABORT, 'NOT_DUE: it was to be begun before its expires_at: queue a new one')
+    WHEN EXISTS (SELECT 1 FROM queues q WHERE q.tenant = o.tenant AND q.name = o.queue AND q.paused_at IS NOT NULL)
+      THEN RAISE(ABORT, 'PAUSED: its queue is paused: begin it when the queue goes on')
+    WHEN (SELECT q.at_most FROM queues q WHERE q.tenant = o.tenant AND q.name = o.queue) <= (SELECT count(*) FROM run_now n
+        WHERE n.state & 7 = 2 AND n.claimed_by IS NOT NULL AND n.queue = o.queue AND n.tenant = iif(o.tenant = 'default', '', o.tenant))
+      THEN RAISE(ABORT, 'NO_SLOT: its queue is at its limit: begin it when another one has ended')
+    WHEN o.concurrency_key IS NOT NULL AND coalesce((SELECT k.at_most FROM key_limits k WHERE k.tenant = o.tenant AND k.name = o.concurrency_key), 1)
+        <= (SELECT count(*) FROM run_now n WHERE n.state & 7 = 2 AND n.finished_at IS NULL AND n.concurrency_key = o.concurrency_key
+          AND n.tenant = iif(o.tenant = 'default', '', o.tenant))
+      THEN RAISE(ABORT, 'NO_SLOT: its concurrency key is at its limit: begin it when another one has ended')
+    END FROM runs o JOIN state_codes s ON s.lifecycle = o.lifecycle AND s.version = o.version AND s.state = NEW.status JOIN clock c
+    WHERE o.rid = NEW.rid AND o.phase <> 'held' AND s.phase = 'held';
   -- What no reader elsewhere can take.
   SELECT RAISE(ABORT, 'SHAPE: metadata and details have numbers up to 1.7e308 and at most 64 levels')
     FROM (SELECT NEW.metadata AS given UNION ALL SELECT NEW.details) j, json_tree(j.given) t
@@ -214,6 +239,7 @@ BEGIN
     WHERE h.rid = NEW.rid AND h.shifts <> '[]';
   UPDATE run_now SET
       state = h.dst,
+      tally = NULL,
       seq = h.seq + 1,
       last = e.position,
       last_command = h.command,
@@ -225,6 +251,7 @@ BEGIN
       fence = fence + (h.phase = 'held' AND h.was <> 'held' AND h.claimed_by IS NOT NULL),
       take_overs = iif(h.phase = 'held' AND h.was <> 'held', 0, take_overs),
       token = CASE WHEN h.phase <> 'held' THEN NULL WHEN h.was = 'held' THEN token ELSE h.lease_token END,
+      ended_with = NULL,
       claimed_by = iif(h.phase = 'held', h.claimed_by, NULL),
       lease_ms = iif(h.phase = 'held', coalesce(h.lease_ms, 60000), NULL),
       started_at = iif(h.phase = 'held' AND h.was <> 'held' AND (started_at IS NULL OR h.was <> 'ready'), c.ms, started_at),
@@ -266,9 +293,9 @@ END;
 CREATE TRIGGER by_hand_item_move BEFORE UPDATE ON items WHEN NOT EXISTS (SELECT 1 FROM hand_edits) AND NOT EXISTS (SELECT 1 FROM item_edits)
 BEGIN
   SELECT CASE
-    WHEN (NEW.run_id, NEW.kind, NEW.key, NEW.version, NEW.place, NEW.name, NEW.max_retries, NEW.reruns, NEW.role, NEW.seq, NEW.attempts, NEW.try_no,
+    WHEN (NEW.run_id, NEW.kind, NEW.key, NEW.version, NEW.place, NEW.name, NEW.max_retries, NEW.reruns, NEW.role, NEW.seq, NEW.attempts, NEW.try_no, NEW.throttled, NEW.waited_ms, NEW.in_doubt,
         NEW.not_before, NEW.discarded, NEW.stays, NEW.output, NEW.details)
-      IS NOT (OLD.run_id, OLD.kind, OLD.key, OLD.version, OLD.place, OLD.name, OLD.max_retries, OLD.reruns, OLD.role, OLD.seq, OLD.attempts, OLD.try_no,
+      IS NOT (OLD.run_id, OLD.kind, OLD.key, OLD.version, OLD.place, OLD.name, OLD.max_retries, OLD.reruns, OLD.role, OLD.seq, OLD.attempts, OLD.try_no, OLD.throttled, OLD.waited_ms, OLD.in_doubt,
         OLD.not_before, OLD.discarded, OLD.stays, OLD.output, OLD.details)
       THEN RAISE(ABORT, 'IMMUTABLE: of an item a hand may set status and, with it, progress, error_code, error_msg, started_at and finished_at')
     WHEN NEW.status IS OLD.status AND OLD.finished_at IS NOT NULL THEN RAISE(ABORT, 'SETTLED: a finished item cannot be rewritten')
@@ -293,18 +320,26 @@ BEGIN
   SELECT RAISE(ABORT, 'INVALID_TRANSITION: there is no such item, or its lifecycle has no such move') WHERE NOT EXISTS (SELECT 1 FROM items i
       JOIN lifecycle_moves m ON m.lifecycle = i.kind AND m.version = i.version AND m.src = i.status AND m.dst = NEW.status AND m.events = 1
     WHERE i.run_id = NEW.run_id AND i.kind = NEW.kind AND i.key = NEW.key);
+  SELECT CASE n.intent ->> '$.want'
+      WHEN 'cancel' THEN RAISE(ABORT, 'CANCEL_REQUESTED: a cancel of the run was asked for; nothing begins but cleanups')
+      WHEN 'pause' THEN RAISE(ABORT, 'PAUSE_REQUESTED: a pause of the run was asked for; nothing begins but cleanups') END
+    FROM item_edits e JOIN run_now n ON n.rid = e.rid JOIN items i ON i.run_id = e.run_id AND i.kind = e.kind AND i.key = e.key
+      JOIN lifecycle_states s ON s.lifecycle = i.kind AND s.version = i.version AND s.state = NEW.status
+    WHERE e.run_id = NEW.run_id AND e.kind = NEW.kind AND e.key = NEW.key AND s.course = 'begins' AND s.phase = 'held' AND i.role <> 'cleanup';
   UPDATE items SET status = NEW.status, progress = NEW.progress, error_code = NEW.error_code,
       error_msg = iif(NEW.error_code IS NULL, NULL, coalesce(NEW.error_msg, '')), seq = n.seq + 1,
+      in_doubt = iif(f.phase = 'held' AND f.course IS NULL AND s.outcome IS NOT 'succeeded', 1, items.in_doubt),
       started_at = iif(s.phase = 'held' AND items.started_at IS NULL, c.iso, items.started_at), finished_at = iif(s.phase = 'settled', c.iso, NULL)
-    FROM run_born b JOIN run_now n ON n.rid = b.rid, lifecycle_states s, clock c
+    FROM run_born b JOIN run_now n ON n.rid = b.rid, lifecycle_states f, lifecycle_states s, clock c
     WHERE items.run_id = NEW.run_id AND items.kind = NEW.kind AND items.key = NEW.key AND b.run_id = NEW.run_id
+      AND f.lifecycle = NEW.kind AND f.version = items.version AND f.state = items.status
       AND s.lifecycle = NEW.kind AND s.version = items.version AND s.state = NEW.status;
   UPDATE items SET stays = (SELECT s.stays FROM items_stay s WHERE s.run_id = NEW.run_id AND s.kind = NEW.kind AND s.key = NEW.key)
     WHERE run_id = NEW.run_id AND kind = NEW.kind AND key = NEW.key;
   INSERT INTO run_events(position, rid, seq, prev, at, command, src, dst, actor, who, effect)
     SELECT p.position, n.rid, n.seq + 1, n.last, c.ms, 'items', n.state, n.state, 'operator', 'by hand',
       json_object('by_hand', 1, 'moved', json_array(json_object('kind', i.kind, 'key', i.key, 'from', e.src, 'to', i.status,
-        'attempts', i.attempts, 'max_retries', i.max_retries, 'try_no', i.try_no, 'progress', i.progress,
+        'attempts', i.attempts, 'max_retries', i.max_retries, 'try_no', i.try_no, 'throttled', i.throttled, 'waited_ms', i.waited_ms, 'in_doubt', json(iif(i.in_doubt, 'true', 'false')), 'progress', i.progress,
         'discarded', json(iif(i.discarded, 'true', 'false')), 'reruns', json(iif(i.reruns, 'true', 'false')), 'role', i.role,
         'was_staying', json(iif(e.was_staying, 'true', 'false')), 'stays', json(iif(i.stays, 'true', 'false')),
         'not_before', CAST(round((julianday(i.not_before) - 2440587.5) * 86400000) AS INTEGER) * 1000,
@@ -313,6 +348,6 @@ BEGIN
         'failure', CASE WHEN i.error_code IS NOT NULL THEN json_object('code', i.error_code, 'message', i.error_msg) END)))
     FROM item_edits e JOIN run_now n ON n.rid = e.rid JOIN items i ON i.run_id = e.run_id AND i.kind = e.kind AND i.key = e.key, clock c, next_position p
     WHERE e.run_id = NEW.run_id AND e.kind = NEW.kind AND e.key = NEW.key;
-  UPDATE run_now SET seq = seq + 1, last = (SELECT max(position) FROM run_events) WHERE rid = (SELECT b.rid FROM run_born b WHERE b.run_id = NEW.run_id);
+  UPDATE run_now SET seq = seq + 1, tally = NULL, last = (SELECT max(position) FROM run_events) WHERE rid = (SELECT b.rid FROM run_born b WHERE b.run_id = NEW.run_id);
   DELETE FROM item_edits WHERE run_id = NEW.run_id AND kind = NEW.kind AND key = NEW.key;
 END;

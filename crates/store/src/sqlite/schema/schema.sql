@@ -51,6 +51,8 @@ CREATE TABLE run_born(
   input TEXT NOT NULL DEFAULT '{}'
 );
 CREATE UNIQUE INDEX run_key ON run_born(tenant, idempotency_key) WHERE idempotency_key IS NOT NULL;
+-- The state in which a run is born tells its lifecycle, and stays: runs of one that is hardly used are few among many.
+CREATE INDEX run_births ON run_born(state);
 CREATE INDEX run_children ON run_born(parent_run_id) WHERE parent_run_id IS NOT NULL;
 
 -- What moves: small, because every move rewrites all of it. A statement that has a trigger and that SQLite thinks may
@@ -71,6 +73,7 @@ CREATE TABLE run_now(
   take_overs INTEGER NOT NULL DEFAULT 0,
   fence INTEGER NOT NULL DEFAULT 0,
   token,                                          -- held: the lease's; else the one that settled or parked it
+  ended_with BLOB,                                -- a digest of what that one brought along; null: nothing
   claimed_by TEXT,                                -- null in a held run: the lease is vacant
   lease_ms INTEGER,
   last_command TEXT NOT NULL,
@@ -79,6 +82,7 @@ CREATE TABLE run_now(
   expires_at INTEGER,
   concurrency_key TEXT,
   items INTEGER NOT NULL DEFAULT 0,
+  tally TEXT,                                     -- how many of them are in which state, if they are many; null: they are counted
   flags INTEGER NOT NULL DEFAULT 0,               -- 1 requires cleanup, 2 cleanup failed, 4 operating, 8 resolved, 16 forced
   intent TEXT,
   reason TEXT,
@@ -96,6 +100,8 @@ CREATE TABLE run_now(
 -- Due work lies before now, deferred work behind it. Claims skip along it from tenant to tenant. Heartbeats do not touch this one.
 CREATE INDEX run_ready ON run_now(queue, priority, tenant, due_at) WHERE state & 7 = 1 AND blocked = 0;
 CREATE INDEX run_held ON run_now(due_at) WHERE state & 7 = 2;
+-- What waits for a person, newest first: a list of few among many.
+CREATE INDEX run_people ON run_now(rid) WHERE state & 7 IN (0, 3);
 CREATE INDEX run_expiring ON run_now(expires_at) WHERE expires_at IS NOT NULL;
 -- Of runs with a concurrency key: those that hold it, and those that wait for it, set aside or not. One index and not
 -- one of each, because a move of any run opens every index that looks at its state.
@@ -114,6 +120,9 @@ CREATE TABLE items(
   attempts INTEGER NOT NULL DEFAULT 0,
   max_retries INTEGER NOT NULL DEFAULT 3,
   try_no INTEGER NOT NULL DEFAULT 1,
+  throttled INTEGER NOT NULL DEFAULT 0,           -- answers that made it wait, and for how long in all, of the present budget
+  waited_ms INTEGER NOT NULL DEFAULT 0,
+  in_doubt INTEGER NOT NULL DEFAULT 0,            -- an answer under this try_no was lost: it stays until an answer settles what came of it
   progress INTEGER NOT NULL DEFAULT 0 CHECK (progress BETWEEN 0 AND 100),
   not_before TEXT,
   discarded INTEGER NOT NULL DEFAULT 0,
@@ -128,7 +137,12 @@ CREATE TABLE items(
   details TEXT NOT NULL DEFAULT '{}',
   PRIMARY KEY(run_id, kind, key)
 ) WITHOUT ROWID;
-CREATE INDEX items_status ON items(run_id, kind, status, role);
+-- What is due of a run, in order; pages of what is in one state; whether any is in a state.
+CREATE INDEX items_status ON items(run_id, kind, status, role, not_before, place);
+-- Lists of a run's items, a page at a time.
+CREATE INDEX items_place ON items(run_id, kind, place);
+-- Dead letters: what has ended with a failure, by class, oldest first.
+CREATE INDEX items_failed ON items(kind, error_code, finished_at) WHERE error_code IS NOT NULL AND finished_at IS NOT NULL;
 
 -- All events but the first of each run. A worker that finishes without having begun makes two moves at once: they are
 -- one row, whose position and seq are the second one's; the first has the numbers before, and led to the state `via`.
@@ -186,10 +200,29 @@ CREATE TABLE workers(name TEXT, tenant TEXT, queues TEXT NOT NULL, lifecycles TE
 -- Playbooks that servers and workers have, by tenant ('*': for all), name and content; of a name the one that was offered last is started.
 CREATE TABLE playbooks(tenant TEXT, name TEXT, hash TEXT, file TEXT NOT NULL, text TEXT NOT NULL, who TEXT NOT NULL, offered_at INTEGER NOT NULL,
   PRIMARY KEY(tenant, name, hash)) STRICT, WITHOUT ROWID;
+-- Agents: what each is, whether people let it work, and how its last runs ended, as [run, time, failed] each.
+CREATE TABLE agents(tenant TEXT, slug TEXT, playbook TEXT, concurrency INTEGER NOT NULL, enabled INTEGER NOT NULL, paused_by TEXT,
+  pause_reason TEXT, paused_at INTEGER, archived_at INTEGER, reset_at INTEGER, ends TEXT NOT NULL, updated_at INTEGER NOT NULL,
+  PRIMARY KEY(tenant, slug)) STRICT, WITHOUT ROWID;
+-- Which proposal changes one revision of one target, of which there is one; `revision` is a digest of both.
+CREATE TABLE approvals(tenant TEXT, revision TEXT, run_id TEXT NOT NULL UNIQUE, PRIMARY KEY(tenant, revision)) STRICT, WITHOUT ROWID;
+-- What runs call outside: the rate limit and the breaker that all workers share. Instants are microseconds.
+CREATE TABLE destinations(tenant TEXT, name TEXT, asked_capacity_milli INTEGER NOT NULL, asked_rate_milli_per_s INTEGER NOT NULL,
+  capacity_milli INTEGER NOT NULL, rate_milli_per_s INTEGER NOT NULL, pace_percent INTEGER NOT NULL, available_milli INTEGER NOT NULL,
+  at_us INTEGER NOT NULL, breaker_after INTEGER NOT NULL, pause_ms INTEGER NOT NULL, probe_ms INTEGER NOT NULL, consecutive INTEGER NOT NULL,
+  since_us INTEGER, until_us INTEGER,               -- of the breaker: until alone, it is open; both, a probe is out
+  calls INTEGER NOT NULL, throttled INTEGER NOT NULL, opened INTEGER NOT NULL, changed_us INTEGER NOT NULL, PRIMARY KEY(tenant, name)) STRICT, WITHOUT ROWID;
+-- What people are told of: a row for each policy and what it is about. Samples and deliveries are texts of JSON; silenced_*: nobody is told.
+CREATE TABLE alerts(tenant TEXT, name TEXT, subject TEXT, status TEXT NOT NULL, value_milli INTEGER, episode INTEGER NOT NULL, since INTEGER NOT NULL,
+  well_since INTEGER, fired_at INTEGER, resolved_at INTEGER, evaluated_at INTEGER NOT NULL, summary TEXT NOT NULL, samples TEXT NOT NULL,
+  deliveries TEXT NOT NULL, silenced_until INTEGER, silenced_by TEXT, silence_reason TEXT, updated_at INTEGER NOT NULL, revision INTEGER NOT NULL,
+  PRIMARY KEY(tenant, name, subject)) STRICT, WITHOUT ROWID;
 -- What people did, kept for good.
 CREATE TABLE audit(number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, tenant TEXT NOT NULL, who TEXT NOT NULL,
   action TEXT NOT NULL, subject TEXT NOT NULL, reason TEXT);
 CREATE TRIGGER audit_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: audit cannot be changed'); END;
+CREATE TRIGGER audit_insert BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM audit WHERE number = NEW.number)
+  BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: audit cannot be changed'); END;
 CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'APPEND_ONLY: audit cannot be deleted'); END;
 -- Parents that were cancelled, or asked to be, and whose children nobody has asked yet: empty but for a moment.
 CREATE TABLE cancelled_parents(run_id TEXT PRIMARY KEY) WITHOUT ROWID;

@@ -101,10 +101,38 @@ pub async fn what_people_did_is_kept_in_order(store: &dyn Database) {
     let all = store.audits(None, 0, 100).await.unwrap();
     let actions: Vec<&str> = all.iter().map(|row| row.action.as_str()).collect();
     assert_eq!(actions, ["queue.pause", "queue.limit", "queue.resume"]);
+    assert_eq!(all[1].reason.as_deref(), Some("limit 1: why"));
     assert!(all.is_sorted_by(|one, next| one.number < next.number));
     let own = store.audits(Some(TENANT.into()), all[0].number, 100).await.unwrap();
     assert_eq!(own, [all[2].clone()]);
     assert_eq!(store.audits(None, 0, 1).await.unwrap().len(), 1);
+}
+
+pub async fn what_is_so_already_is_not_done_again(store: &dyn Database) {
+    let (q, k) = (|| "q".to_owned(), || "k".to_owned());
+    let asked = [
+        (Setting::ResumeQueue(q()), 0),
+        (Setting::QueueLimit(q(), None), 0),
+        (Setting::KeyLimit(k(), None), 0),
+        (Setting::PauseQueue(q()), 1),
+        (Setting::PauseQueue(q()), 1),
+        (Setting::QueueLimit(q(), Some(0)), 2),
+        (Setting::QueueLimit(q(), Some(0)), 2),
+        (Setting::KeyLimit(k(), Some(2)), 3),
+        (Setting::KeyLimit(k(), Some(2)), 3),
+        (Setting::QueueLimit(q(), None), 4),
+        (Setting::ResumeQueue(q()), 5),
+        (Setting::ResumeQueue(q()), 5),
+    ];
+    for (setting, entries) in asked {
+        let told = format!("{setting:?}");
+        store.configure(setting, who_of(TENANT, "why")).await.unwrap();
+        assert_eq!(store.audits(None, 0, 100).await.unwrap().len(), entries, "{told}");
+    }
+    let other = Who { by: "bob".into(), ..who_of(TENANT, "why") };
+    store.configure(Setting::PauseQueue(q()), who_of(TENANT, "why")).await.unwrap();
+    store.configure(Setting::PauseQueue(q()), other).await.unwrap();
+    assert_eq!(store.audits(None, 0, 100).await.unwrap().len(), 7, "another person's is another pause");
 }
 
 pub async fn what_cannot_be_kept_is_not_done(store: &dyn Database) {
@@ -146,7 +174,7 @@ pub async fn whatever_people_do_is_kept_with_who_and_why(store: &dyn Database) {
         (Setting::PauseQueue("q".into()), "upgrade"),
         (Setting::ResumeQueue("q".into()), "done"),
         (Setting::QueueLimit("q".into(), Some(3)), "slow disk"),
-        (Setting::KeyLimit("k".into(), None), ""),
+        (Setting::KeyLimit("k".into(), Some(2)), ""),
     ];
     for (setting, reason) in settings {
         store.configure(setting, who(reason)).await.unwrap();
@@ -165,8 +193,8 @@ pub async fn whatever_people_do_is_kept_with_who_and_why(store: &dyn Database) {
         ("cancel", run.id(), "wrong branch"),
         ("queue.pause", "q", "upgrade"),
         ("queue.resume", "q", "done"),
-        ("queue.limit", "q", "slow disk"),
-        ("key.limit", "k", ""),
+        ("queue.limit", "q", "limit 3: slow disk"),
+        ("key.limit", "k", "limit 2"),
         ("token.create", &id, ""),
         ("token.revoke", &id, "leaked"),
     ];

@@ -174,3 +174,13 @@ pub async fn a_command_may_insist_on_what_was_seen(store: &dyn Database) {
     assert_eq!(status(store, claimed.run.id()).await, "claimed");
     assert_eq!(store.command(insisting(2)).await.unwrap().status(), "cancelled");
 }
+
+// proves X3
+pub async fn a_cancel_again_is_answered_whatever_it_insists_on(store: &dyn Database) {
+    let run = put(store, deploy()).await;
+    let insisting = || CommandWrite { if_seq: Some(1), ..asking(run.id(), "cancel") };
+    let first = store.command(insisting()).await.unwrap();
+    assert_eq!(store.command(insisting()).await.unwrap().object(), first.object());
+    let other = CommandWrite { if_seq: Some(1), ..asking(run.id(), "retry") };
+    assert_eq!(code(&store.command(other).await), "PRECONDITION_FAILED");
+}

@@ -111,3 +111,20 @@ pub async fn as_many_as_there_are_are_asked(store: &dyn Database) {
         assert_eq!(status(store, id).await, "cancelled");
     }
 }
+
+// proves X10
+pub async fn a_parent_that_is_not_there_is_refused(store: &dyn Database) {
+    let other = put(store, NewRun { tenant: "shop".into(), ..deploy() }).await;
+    for id in ["run-none", other.id()] {
+        let child = NewRun { parent_run_id: Some(id.into()), ..deploy() };
+        let again = NewRun { retry_of: Some(id.into()), ..deploy() };
+        for (field, new) in [("parent_run_id", child), ("retry_of", again)] {
+            let expected = (field.to_owned(), format!("there is no run {id:?} here"));
+            assert_eq!(invalid(store.dry_run(new.clone()).await), expected);
+            assert_eq!(invalid(try_put(store, new).await), expected);
+        }
+    }
+    let parent = put(store, deploy()).await;
+    let child = of(parent.id(), NewRun { retry_of: Some(parent.id().into()), ..deploy() });
+    assert_eq!(put(store, child).await.parent_run_id.as_deref(), Some(parent.id()));
+}

@@ -1,7 +1,9 @@
 //! A run that comes in and is claimed in one transaction; and one that would come in.
 
-use waypost_kernel::Span;
-use waypost_store::{Database, EnqueuedClaim, NewItem, NewRun, StoreError, Take};
+use waypost_kernel::{Phase, Span};
+use waypost_store::{
+    CommandWrite, CommandedClaim, Database, EnqueuedClaim, FinishWrite, NewItem, NewRun, StoreError, Take,
+};
 use waypost_testkit::Shorthand;
 
 use super::kit::*;
@@ -47,15 +49,42 @@ pub async fn without_room_it_waits_like_any_other(store: &dyn Database) {
 }
 
 // proves U9 and X7
-pub async fn a_known_key_gives_its_run_and_no_lease(store: &dyn Database) {
+pub async fn a_known_key_gives_its_run_and_nobody_elses_lease(store: &dyn Database) {
     let keyed = || NewRun { idempotency_key: Some("k".into()), ..deploy() };
     let first = start(store, keyed()).await;
-    let again = start(store, keyed()).await;
+    let again = store.enqueue_claimed(keyed(), "w2".into()).await.unwrap();
     assert!(again.enqueued.replayed && again.claimed.is_none());
     assert_eq!(again.enqueued.run.id(), first.enqueued.run.id());
     let other = NewRun { priority: 3, ..keyed() };
     let refused = store.enqueue_claimed(other, "w1".into()).await;
     assert!(matches!(refused, Err(StoreError::KeyReused { .. })), "{refused:?}");
+}
+
+/// Nobody takes a run between the command that lets it go on and the claim of whoever gave it.
+// proves U9
+pub async fn a_command_and_the_claim_after_it_are_one(store: &dyn Database) {
+    let take = |worker: &str| Take { worker: worker.into(), lease: Some(Span::from_seconds(60)), start: true };
+    let paused = held_run(store, job(&["build"])).await;
+    write_finish(store, FinishWrite { reason: Some("look".into()), ..ending(&paused, "paused") }).await.unwrap();
+    let resume = || CommandWrite { force: true, ..asking(paused.run.id(), "resume") };
+    let CommandedClaim { run, claimed } = store.command_claimed(resume(), take("w9")).await.unwrap();
+    let claimed = claimed.expect("a lease");
+    assert_eq!((run.status(), claimed.run.run.lease.as_ref().unwrap().worker.as_deref()), ("running", Some("w9")));
+    assert!(claim(store, "w2").await.is_none(), "there is nothing for others");
+    let again = store.command_claimed(resume(), take("w9")).await.unwrap();
+    assert_eq!(again.claimed.map(|it| it.token), Some(claimed.token), "asked again, it has the same lease");
+    let other = store.command_claimed(resume(), take("w2")).await.unwrap();
+    assert!(other.claimed.is_none(), "nobody else has");
+    // Where there is nothing to claim, the command alone is carried out; a refused one claims nothing.
+    let ended = store.command_claimed(asking(put(store, deploy()).await.id(), "cancel"), take("w9")).await.unwrap();
+    assert!(ended.claimed.is_none() && ended.run.status() == "cancelled");
+    let queued = put(store, deploy()).await;
+    let refused = store.command_claimed(asking(queued.id(), "resume"), take("w9")).await;
+    assert_eq!(code(&refused), "INVALID_TRANSITION");
+    assert_eq!(claim(store, "w2").await.unwrap().run.id(), queued.id());
+    let nameless = store.command_claimed(asking(queued.id(), "cancel"), take("")).await;
+    assert!(matches!(nameless, Err(StoreError::Invalid { .. })), "{nameless:?}");
+    assert_eq!(get(store, queued.id()).await.phase(), Phase::Held, "nothing was done");
 }
 
 // proves U1
@@ -88,4 +117,21 @@ pub async fn a_dry_run_refuses_what_a_start_refuses_and_writes_nothing(store: &d
     let all =
         store.runs(waypost_store::Filter { tenant: TENANT.into(), limit: 10, ..Default::default() }).await;
     assert_eq!(all.unwrap().runs.len(), 1, "nothing was written");
+}
+
+/// The answer may have been lost: without the lease nobody could work the run before that ends.
+// proves U9 and X7
+pub async fn whoever_asks_again_has_the_same_lease_while_it_lasts(store: &dyn Database) {
+    let keyed = || NewRun { idempotency_key: Some("k".into()), ..deploy() };
+    let first = start(store, keyed()).await.claimed.expect("a lease");
+    let again = start(store, keyed()).await;
+    let lease = again.claimed.expect("the same lease");
+    assert!(again.enqueued.replayed);
+    assert_eq!((lease.token, lease.fence, lease.run.id()), (first.token, first.fence, first.run.id()));
+    finish(store, &lease, "success").await.unwrap();
+    assert!(start(store, keyed()).await.claimed.is_none(), "it has ended");
+    let other = || NewRun { idempotency_key: Some("k2".into()), ..deploy() };
+    start(store, other()).await.claimed.expect("a lease");
+    advance(store, 61).await;
+    assert!(start(store, other()).await.claimed.is_none(), "the lease is over");
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 use waypost_kernel::Failure;
 use waypost_kernel::item::Role;
-use waypost_store::{Claimed, Database, ItemWrite, NewItem, NewRun, CleanupWrite};
+use waypost_store::{Claimed, CleanupWrite, CommandWrite, Database, ItemWrite, NewItem, NewRun};
 
 use super::kit::*;
 
@@ -69,21 +69,15 @@ pub async fn nothing_begins_after_a_failed_step_but_cleanups(store: &dyn Databas
 }
 
 pub async fn a_run_whose_step_failed_ends_as_that_without_its_worker(store: &dyn Database) {
-    for dies in [true, false] {
-        let claimed = held_run(store, maintenance()).await;
-        failed_in(store, &claimed, "check").await;
-        if dies {
-            advance(store, 90).await;
-            assert!(claim(store, "w2").await.is_none(), "nobody works on it again");
-            sweep(store).await;
-        } else {
-            release(store, &claimed).await.unwrap();
-        }
-        let row = get(store, claimed.run.id()).await;
-        assert_eq!((row.status(), &row.object()["error_code"]), ("failed", &json!("EXIT_1")));
-        let left = ["check=failed", "destroy=skipped", "report=skipped", "restore=skipped"];
-        assert_eq!(items(store, row.id()).await, left);
-    }
+    let claimed = held_run(store, maintenance()).await;
+    failed_in(store, &claimed, "check").await;
+    advance(store, 90).await;
+    assert!(claim(store, "w2").await.is_none(), "nobody works on it again");
+    sweep(store).await;
+    let row = get(store, claimed.run.id()).await;
+    assert_eq!((row.status(), &row.object()["error_code"]), ("failed", &json!("EXIT_1")));
+    let left = ["check=failed", "destroy=skipped", "report=skipped", "restore=skipped"];
+    assert_eq!(items(store, row.id()).await, left);
 }
 
 pub async fn the_next_worker_cleans_up_and_begins_nothing(store: &dyn Database) {
@@ -126,6 +120,34 @@ pub async fn a_cancel_that_came_first_stands_and_still_nothing_begins(store: &dy
     assert_eq!(finish(store, &claimed, "cancelled").await.unwrap().status(), "cancelled");
 }
 
+/// The holder does not know of it yet: its next heartbeat tells. Until then the store lets nothing begin.
+pub async fn nothing_begins_once_a_cancel_or_a_pause_is_stored(store: &dyn Database) {
+    for (name, graceful, refused) in [
+        ("cancel", false, "CANCEL_REQUESTED"),
+        ("cancel", true, "CANCEL_REQUESTED"),
+        ("pause", false, "PAUSE_REQUESTED"),
+    ] {
+        let claimed = held_run(store, maintenance()).await;
+        move_items(store, &claimed, "step", &[("check", "running")]).await.unwrap();
+        let asked = CommandWrite { graceful, reason: Some("why".into()), ..asking(claimed.run.id(), name) };
+        store.command(asked).await.unwrap();
+        for key in ["destroy", "report"] {
+            let begun = move_items(store, &claimed, "step", &[(key, "running")]).await;
+            assert_eq!(code(&begun), refused, "{name} {key}");
+        }
+        let new = ItemWrite { name: Some("New".into()), ..moving("step", "new", "running") };
+        assert_eq!(code(&write_items(store, &claimed, vec![new]).await), refused);
+        // What was under way ends, and what was done by then is known.
+        move_items(store, &claimed, "step", &[("check", "completed"), ("destroy", "completed")]).await.unwrap();
+        move_items(store, &claimed, "step", &[("restore", "running")]).await.unwrap();
+        move_items(store, &claimed, "step", &[("restore", "completed")]).await.unwrap();
+        let end = if name == "cancel" { "cancelled" } else { "paused" };
+        let row = finish(store, &claimed, end).await.unwrap();
+        assert_eq!(row.status(), end);
+        assert_eq!(items(store, row.id()).await[..2], ["check=completed", "destroy=completed"]);
+    }
+}
+
 /// Those of one write happen in their order.
 pub async fn the_order_of_a_write_is_the_order_of_its_moves(store: &dyn Database) {
     let claimed = held_run(store, maintenance()).await;
@@ -136,6 +158,23 @@ pub async fn the_order_of_a_write_is_the_order_of_its_moves(store: &dyn Database
     write_items(store, &claimed, write).await.unwrap();
     let write = vec![moving("step", "destroy", "completed"), moving("step", "restore", "running")];
     write_items(store, &claimed, write).await.unwrap();
-    release(store, &claimed).await.unwrap();
-    assert_eq!(status(store, claimed.run.id()).await, "failed");
+    assert_eq!(finish(store, &claimed, "failed").await.unwrap().status(), "failed");
+}
+
+/// The holder goes, and the failure stays: nobody begins another step, and the cleanups are done.
+// proves J6 and U6
+pub async fn a_failed_run_that_is_given_back_waits_for_its_cleanups(store: &dyn Database) {
+    let claimed = held_run(store, maintenance()).await;
+    failed_in(store, &claimed, "check").await;
+    let row = release(store, &claimed).await.unwrap();
+    assert_eq!((row.status(), &row.object()["claimed_by"]), ("running", &json!(null)));
+    assert_eq!(sweep(store).await.moved, []);
+    let next = claim(store, "w2").await.expect("it is the next worker's");
+    assert_eq!(next.run.id(), claimed.run.id());
+    let refused = refusal(move_items(store, &next, "step", &[("destroy", "running")]).await);
+    assert_eq!(refused.code.name(), "FAILURE_RECORDED");
+    move_items(store, &next, "step", &[("restore", "running")]).await.unwrap();
+    move_items(store, &next, "step", &[("restore", "completed")]).await.unwrap();
+    let end = finish(store, &next, "failed").await.unwrap();
+    assert_eq!(end.run.failure.map(|failure| failure.code.to_string()).as_deref(), Some("EXIT_1"));
 }

@@ -9,6 +9,7 @@ use super::kit::*;
 // proves D1 and X10
 pub async fn a_new_run_is_what_was_asked_for(store: &dyn Database) {
     let now = store.now().await.unwrap();
+    let (parent, before) = (put(store, deploy()).await, put(store, deploy()).await);
     let asked = NewRun {
         queue: "builds".into(),
         priority: 7,
@@ -18,23 +19,24 @@ pub async fn a_new_run_is_what_was_asked_for(store: &dyn Database) {
         concurrency_key: Some("env:prod".into()),
         correlation_id: Some("corr-1".into()),
         idempotency_key: Some("key-1".into()),
-        parent_run_id: Some("run-parent".into()),
-        retry_of: Some("run-before".into()),
+        parent_run_id: Some(parent.id().into()),
+        retry_of: Some(before.id().into()),
         title: Some("Build main".into()),
         playbook: Some("build".into()),
         carried: Some(json!({"command": ["true"]})),
         ..deploy()
     };
     let run = put(store, asked).await;
-    let object = get(store, run.id()).await.object();
+    let mut object = get(store, run.id()).await.object();
+    object.as_object_mut().unwrap().remove("queue_position");
     assert_eq!(object, run.object());
     let expected = json!({
         "tenant": "default", "lifecycle": "deploy", "version": 1, "status": "queued", "phase": "ready",
         "outcome": null, "queue": "builds", "priority": 7, "attempt": 0, "max_attempts": 1, "take_overs": 0,
         "seq": 1, "claimed_by": null, "fence": 0, "stale_after": null, "started_at": null,
         "finished_at": null, "schedule_at": null, "expires_at": null, "concurrency_key": "env:prod",
-        "correlation_id": "corr-1", "idempotency_key": "key-1", "parent_run_id": "run-parent",
-        "retry_of": "run-before", "title": "Build main", "playbook": "build", "carried": {"command": ["true"]}, "error_code": null,
+        "correlation_id": "corr-1", "idempotency_key": "key-1", "parent_run_id": parent.id(),
+        "retry_of": before.id(), "title": "Build main", "playbook": "build", "carried": {"command": ["true"]}, "error_code": null,
         "error_msg": null, "reason": null, "intent": null, "cancel_requested": false,
         "input": {"ref": "main"}, "metadata": {"by": "push"}, "details": {"note": "first"}, "items": {},
         "allowed": ["cancel"],

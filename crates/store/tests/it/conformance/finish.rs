@@ -184,3 +184,73 @@ pub async fn finishes_are_answered_each_by_itself(store: &dyn Database) {
     let codes: Vec<&str> = store.finish(list).await.unwrap().iter().map(code).collect();
     assert_eq!(codes, ["LEASE_LOST", "INVALID_INPUT", "OK", "OK"]);
 }
+
+// proves X10 and J7
+pub async fn what_there_is_no_room_for_is_named_and_the_rest_is_kept(store: &dyn Database) {
+    let half = "x".repeat(600 * 1024);
+    let asked = NewRun { metadata: map(json!({ "first": half.clone(), "cut": "theirs" })), ..deploy() };
+    let claimed = begun_run(store, asked).await;
+    let end = |value: i32| FinishWrite {
+        metadata: map(json!({ "a": value, "large": half.clone(), "z": "last" })),
+        details: map(json!({ "d": 1 })),
+        ..ending(&claimed, "success")
+    };
+    let row = write_finish(store, end(1)).await.unwrap();
+    assert_eq!((&row.metadata["a"], &row.metadata["z"]), (&json!(1), &json!("last")));
+    assert_eq!((row.metadata.get("large"), &row.metadata["cut"]), (None, &json!("theirs")));
+    assert_eq!((&row.details["metadata_left_out"], &row.details["d"]), (&json!(["large"]), &json!(1)));
+    assert_eq!(get(store, row.id()).await.object(), row.object());
+    assert_eq!(write_finish(store, end(1)).await.unwrap().object(), row.object(), "the same again");
+    assert_eq!(code(&write_finish(store, end(2)).await), "INVALID_TRANSITION", "another one");
+}
+
+// proves X10
+pub async fn a_member_that_no_run_has_room_for_costs_no_other(store: &dyn Database) {
+    let claimed = begun_run(store, deploy()).await;
+    let metadata = map(json!({ "a": 1, "large": "x".repeat(2 * 1024 * 1024) }));
+    // A server refuses it, and says how long it may be; what a database is given has happened.
+    match write_finish(store, FinishWrite { metadata, ..ending(&claimed, "success") }).await {
+        Ok(row) => {
+            assert_eq!(json!(row.metadata), json!({ "a": 1 }));
+            assert_eq!(row.details["metadata_left_out"], json!(["large"]));
+        }
+        refused => {
+            let (field, message) = invalid(refused);
+            assert!(field == "metadata" && message.contains("at most 1048576"), "{field}: {message}");
+        }
+    }
+}
+
+// proves X3
+pub async fn a_finish_that_brings_something_else_is_another_one(store: &dyn Database) {
+    let claimed = held_run(store, job(&["a"])).await;
+    let end = || FinishWrite {
+        failure: Some(Failure::new("EXIT_1", "no space")),
+        details: map(json!({ "d": 1 })),
+        items: vec![moving("step", "a", "failed")],
+        ..ending(&claimed, "failed")
+    };
+    let first = write_finish(store, end()).await.unwrap();
+    assert_eq!(write_finish(store, end()).await.unwrap().object(), first.object());
+    for (other, again) in [
+        ("error", FinishWrite { failure: Some(Failure::new("EXIT_1", "another")), ..end() }),
+        ("details", FinishWrite { details: map(json!({ "d": 2 })), ..end() }),
+        ("items", FinishWrite { items: vec![moving("step", "a", "completed")], ..end() }),
+        ("metadata", FinishWrite { metadata: map(json!({ "m": 1 })), ..end() }),
+    ] {
+        let refused = refusal(write_finish(store, again).await);
+        let words = format!("the run ended as failed already, with other {other}");
+        assert_eq!((refused.code.name(), refused.message), ("INVALID_TRANSITION", words));
+    }
+    assert_eq!(get(store, first.id()).await.object(), first.object());
+}
+
+/// What was wanted of the run first says how it ended; the finish is the same all the same.
+// proves X3 and X8
+pub async fn a_finish_that_gave_way_is_known_again(store: &dyn Database) {
+    let claimed = begun_run(store, deploy()).await;
+    command(store, claimed.run.id(), "cancel").await.unwrap();
+    let end = || FinishWrite { failure: Some(Failure::new("E", "mine")), ..ending(&claimed, "cancelled") };
+    let first = write_finish(store, end()).await.unwrap();
+    assert_eq!(write_finish(store, end()).await.unwrap().object(), first.object());
+}

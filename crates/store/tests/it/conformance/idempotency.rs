@@ -38,7 +38,7 @@ pub async fn the_same_key_with_another_body_is_refused(store: &dyn Database) {
         NewRun { title: Some("t".into()), ..keyed() },
         NewRun { playbook: Some("p".into()), ..keyed() },
         NewRun { carried: Some(json!({})), ..keyed() },
-        NewRun { parent_run_id: Some("p".into()), ..keyed() },
+        NewRun { parent_run_id: Some(first.id().into()), ..keyed() },
         NewRun { items: vec![item("step", "s")], ..keyed() },
     ];
     for other in others {

@@ -60,17 +60,7 @@ pub fn deploy() -> NewRun {
 }
 
 pub fn item(kind: &str, key: &str) -> NewItem {
-    NewItem {
-        kind: kind.into(),
-        key: key.into(),
-        name: key.into(),
-        status: None,
-        max_retries: 3,
-        reruns: false,
-        role: waypost_kernel::item::Role::Step,
-        details: Map::new(),
-        copied: false,
-    }
+    NewItem::new(kind, key)
 }
 
 pub fn job(steps: &[&str]) -> NewRun {

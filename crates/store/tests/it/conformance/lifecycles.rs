@@ -70,7 +70,7 @@ async fn add(store: &dyn Database, text: &str) {
 pub async fn the_shipped_ones_are_known(store: &dyn Database) {
     let catalog = store.lifecycles().await.unwrap();
     let names: Vec<&str> = catalog.iter().map(|lifecycle| &*lifecycle.name).collect();
-    for name in ["deploy", "agent", "cron", "job", "rule", "operation", "step", "task", "target"] {
+    for name in ["deploy", "agent", "cron", "job", "rule", "operation", "proposal", "inbox", "step", "task", "target"] {
         assert!(names.contains(&name), "{name}");
     }
 }

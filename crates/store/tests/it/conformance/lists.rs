@@ -2,7 +2,7 @@
 
 use serde_json::{Map, json};
 use waypost_kernel::Span;
-use waypost_store::{Database, Filter, NewRun, PAGE_BYTES, Parts, QueueRow};
+use waypost_store::{Database, Filter, HOUSEKEEPING, NewRun, PAGE_BYTES, Parts, QueueRow, RunRow};
 use waypost_testkit::Shorthand;
 
 use super::kit::*;
@@ -49,7 +49,31 @@ pub async fn runs_are_found_by_what_they_are(store: &dyn Database) {
         [""; 0]
     );
     assert_eq!(by(Filter { queue: Some("' OR 1=1 --".into()), ..all() }).await, [""; 0]);
+    let child = put(store, NewRun { parent_run_id: Some(other.id().into()), ..deploy() }).await;
+    let of = |parent: &str| Filter { parent: Some(parent.into()), ..all() };
+    assert_eq!(by(of(other.id())).await, [child.id()]);
+    assert_eq!(by(Filter { status: Some("claimed".into()), ..of(other.id()) }).await, [""; 0]);
+    assert_eq!(by(of("run-none")).await, [""; 0]);
+    assert_eq!(by(Filter { tenant: "other".into(), ..of(other.id()) }).await, [""; 0]);
     assert!(found(store, Filter { lifecycle: Some("' OR 1=1 --".into()), ..all() }).await.is_empty());
+}
+
+/// What the engine does for itself is in no list: a part of an id means it only if it means nothing else.
+pub async fn a_part_of_an_id_means_what_lists_show(store: &dyn Database) {
+    let hidden = put(store, NewRun { queue: HOUSEKEEPING.into(), ..job(&["a"]) }).await;
+    let shown = put(store, deploy()).await;
+    let (_, rest) = shown.id().split_once('-').unwrap();
+    let same = hidden.id().bytes().zip(rest.bytes()).take_while(|(one, other)| one == other).count();
+    let part = &rest[..same];
+    assert!(same >= 4, "both begin with the time: {} {}", hidden.id(), shown.id());
+    let found = |id: &str| store.run(TENANT.into(), id.to_owned());
+    assert_eq!(found(part).await.unwrap().id(), shown.id());
+    assert_eq!(found(hidden.id()).await.unwrap().id(), hidden.id(), "its whole id means it");
+    assert_eq!(found(&hidden.id()[..same + 1]).await.unwrap().id(), hidden.id(), "there is no other");
+    put(store, deploy()).await;
+    let (field, message) = invalid(found(&part[..4]).await);
+    assert_eq!(field, "run_id");
+    assert!(!message.contains(&format!(" {}", hidden.id())), "{message}");
 }
 
 pub async fn runs_are_found_by_text(store: &dyn Database) {
@@ -183,11 +207,61 @@ pub async fn the_clock_goes_ahead_only(store: &dyn Database) {
 }
 
 pub async fn the_engines_own_runs_are_in_nobodys_way(store: &dyn Database) {
-    let own = put(store, NewRun { queue: waypost_store::HOUSEKEEPING.into(), ..deploy() }).await;
+    let own = put(store, NewRun { queue: HOUSEKEEPING.into(), ..deploy() }).await;
     let run = put(store, deploy()).await;
     assert_eq!(ids(store, all()).await, [run.id()]);
-    let asked = Filter { queue: Some(waypost_store::HOUSEKEEPING.into()), ..all() };
+    let asked = Filter { queue: Some(HOUSEKEEPING.into()), ..all() };
     assert_eq!(ids(store, asked).await, [own.id()]);
     let deploys = Filter { lifecycle: Some("deploy".into()), ..all() };
     assert_eq!(ids(store, deploys).await, [run.id(), own.id()]);
+}
+
+pub async fn runs_are_found_by_playbook_and_by_when_they_came_in(store: &dyn Database) {
+    let of = |playbook: &str| NewRun { playbook: Some(playbook.into()), ..deploy() };
+    let named = put(store, of("ship")).await;
+    let pinned = put(store, of("ship@0123456789ab")).await;
+    advance(store, 3_600).await;
+    let other = put(store, of("shipping")).await;
+    advance(store, 3_600).await;
+    let last = put(store, deploy()).await;
+    let by = |part: Filter| ids(store, part);
+    assert_eq!(by(Filter { playbook: Some("ship".into()), ..all() }).await, [pinned.id(), named.id()]);
+    assert_eq!(by(Filter { playbook: Some("shi%".into()), ..all() }).await, [""; 0]);
+    let at = |row: &RunRow| Some(row.run.created_at);
+    assert_eq!(by(Filter { since: at(&other), ..all() }).await, [last.id(), other.id()], "that time too");
+    assert_eq!(by(Filter { until: at(&other), ..all() }).await, [pinned.id(), named.id()], "not that time");
+    assert_eq!(by(Filter { since: at(&other), until: at(&last), ..all() }).await, [other.id()]);
+    let later = last.run.created_at + Span::from_seconds(3_600);
+    assert_eq!(by(Filter { since: Some(later), ..all() }).await, [""; 0]);
+    assert_eq!(by(Filter { until: Some(named.run.created_at), ..all() }).await, [""; 0]);
+    let first = Filter { limit: 1, since: at(&other), ..all() };
+    let page = store.runs(first.clone()).await.unwrap();
+    assert_eq!(ids(store, Filter { cursor: page.next, ..first }).await, [other.id()]);
+}
+
+const MANY: usize = 1_000;
+
+pub async fn a_sample_has_the_newest_runs_that_fit(store: &dyn Database) {
+    assert!(store.sample(all(), MANY).await.unwrap().runs.is_empty());
+    let begun = begun_run(store, deploy()).await;
+    finish(store, &begun, "success").await.unwrap();
+    advance(store, 3_600).await;
+    let waiting = put(store, NewRun { queue: "other".into(), ..deploy() }).await;
+    put(store, NewRun { tenant: "other".into(), ..deploy() }).await;
+    put(store, NewRun { queue: HOUSEKEEPING.into(), ..deploy() }).await;
+    let found = store.sample(all(), MANY).await.unwrap();
+    let told: Vec<(&str, bool, bool)> = found
+        .runs
+        .iter()
+        .map(|it| (it.status(), it.started_at.is_some(), it.finished_at.is_some()))
+        .collect();
+    assert_eq!(told, [("queued", false, false), ("success", true, true)]);
+    assert_eq!((found.runs[0].created_at, found.cut_at), (waiting.run.created_at, None));
+    let since = Filter { since: Some(waiting.run.created_at), ..all() };
+    assert_eq!(store.sample(since, MANY).await.unwrap().runs.len(), 1);
+    let nobodys = Filter { queue: Some("nobody's".into()), ..all() };
+    assert!(store.sample(nobodys, MANY).await.unwrap().runs.is_empty());
+    // Two of these do not fit, and were looked at all the same.
+    let cut = store.sample(all(), 3).await.unwrap();
+    assert_eq!((cut.runs.len(), cut.cut_at), (1, Some(waiting.run.created_at)));
 }

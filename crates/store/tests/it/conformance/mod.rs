@@ -68,6 +68,13 @@ macro_rules! topics {
 }
 
 topics! {
+    agents:
+        an_agent_is_declared_changed_and_archived
+        what_is_no_agent_is_refused
+        an_agent_works_as_many_runs_as_it_says_and_none_while_it_is_paused
+        three_failures_in_a_row_put_an_agent_into_error_until_it_is_reset
+        failures_count_in_the_order_in_which_runs_ended
+        two_hundred_runs_of_one_agent_follow_each_other_and_know_their_place;
     enqueue:
         a_new_run_is_what_was_asked_for
         ids_have_their_lifecycles_form
@@ -89,7 +96,9 @@ topics! {
     claimed_at_once:
         nobody_else_can_take_it_first
         without_room_it_waits_like_any_other
-        a_known_key_gives_its_run_and_no_lease
+        a_known_key_gives_its_run_and_nobody_elses_lease
+        whoever_asks_again_has_the_same_lease_while_it_lasts
+        a_command_and_the_claim_after_it_are_one
         a_dry_run_refuses_what_a_start_refuses_and_writes_nothing;
     playbooks:
         the_version_that_was_offered_last_is_the_one
@@ -176,6 +185,7 @@ topics! {
         a_question_is_asked_anew_in_each_pause
         who_answers_in_time_ends_the_wait;
     notes:
+        an_event_whose_metadata_do_not_fit_is_refused
         the_first_event_begins_the_work
         events_are_kept_as_they_were_said
         an_equal_event_within_ten_seconds_is_a_repeat
@@ -187,6 +197,10 @@ topics! {
         what_a_worker_says_is_cleaned_and_cut_but_never_refused
         many_who_speak_at_once_leave_no_gap;
     finish:
+        what_there_is_no_room_for_is_named_and_the_rest_is_kept
+        a_member_that_no_run_has_room_for_costs_no_other
+        a_finish_that_brings_something_else_is_another_one
+        a_finish_that_gave_way_is_known_again
         a_finished_run_has_its_end_and_no_lease
         a_bad_end_is_an_error_in_the_log
         finishing_what_was_not_begun_is_both
@@ -201,6 +215,7 @@ topics! {
         the_outcome_counts_all_targets
         finishes_are_answered_each_by_itself;
     cancel:
+        a_cancel_again_is_answered_whatever_it_insists_on
         what_nobody_holds_is_cancelled_at_once
         what_nobody_began_is_cancelled_at_once
         a_holder_is_told_and_may_end_no_other_way
@@ -215,6 +230,7 @@ topics! {
         a_command_may_insist_on_what_was_seen
         of_a_finish_and_a_cancel_that_race_one_wins;
     sweep:
+        a_run_that_was_given_back_is_not_lost_in_a_paused_queue
         nothing_due_is_nothing_written
         a_claim_that_was_not_begun_is_cancelled
         a_run_whose_worker_died_is_lost
@@ -242,12 +258,14 @@ topics! {
         many_items_are_one_event
         items_of_an_unknown_run_are_not_found;
     course:
+        a_failed_run_that_is_given_back_waits_for_its_cleanups
         what_an_item_is_to_its_run_is_kept
         nothing_begins_after_a_failed_step_but_cleanups
         a_run_whose_step_failed_ends_as_that_without_its_worker
         the_next_worker_cleans_up_and_begins_nothing
         one_that_may_fail_stops_nobody
         a_cancel_that_came_first_stands_and_still_nothing_begins
+        nothing_begins_once_a_cancel_or_a_pause_is_stored
         the_order_of_a_write_is_the_order_of_its_moves;
     finish_items:
         a_finish_moves_its_items_first
@@ -314,6 +332,7 @@ topics! {
         a_retry_twice_is_answered_as_the_first
         a_retry_that_nobody_takes_is_lost_after_a_day;
     pause_resume:
+        a_resume_again_is_answered_after_a_worker_took_the_run
         a_worker_pauses_with_a_reason
         a_pause_sent_again_is_answered_as_the_first
         a_paused_job_waits_for_a_person
@@ -339,10 +358,15 @@ topics! {
     operations:
         one_operation_is_under_way_at_a_time
         an_operation_that_settles_frees_its_parent
+        a_command_begins_an_operation_in_the_same_write
+        another_tenants_run_is_not_operated_on
         however_an_operation_ends_its_parent_is_free
         a_child_that_is_no_operation_leaves_its_parent_alone
-        operations_are_for_what_was_applied;
+        operations_are_for_what_was_applied
+        a_run_that_is_taken_up_again_waits_for_a_slot_of_its_key
+        a_rollback_has_the_key_of_its_run_and_a_reconciliation_has_none;
     children:
+        a_parent_that_is_not_there_is_refused
         a_cancel_goes_down_to_all_that_is_open
         a_held_parents_children_are_asked_at_once
         a_graceful_cancel_is_passed_on_and_so_is_a_hard_one
@@ -356,15 +380,25 @@ topics! {
         a_reader_skips_no_late_commit
         who_waits_for_a_change_is_woken
         a_wait_ends;
+    proposals:
+        an_entry_follows_what_is_decided_of_its_proposal
+        an_approved_proposal_is_applied_by_a_worker_and_again_if_that_failed
+        what_nobody_decides_expires_after_three_days
+        of_the_proposals_for_one_revision_one_is_approved
+        what_is_approved_of_one_target_is_applied_one_after_the_other;
     projection:
         runs_of_projected_lifecycles_are_told_of_once_a_page
         whoever_follows_skips_no_late_commit
         a_cursor_only_rises
+        a_run_is_left_behind_until_somebody_has_caught_up_with_it
         a_draft_is_taken_on_once_by_the_engine;
     lists:
         the_newest_comes_first_page_by_page
         runs_are_found_by_what_they_are
+        a_part_of_an_id_means_what_lists_show
         runs_are_found_by_text
+        runs_are_found_by_playbook_and_by_when_they_came_in
+        a_sample_has_the_newest_runs_that_fit
         each_tenant_sees_its_own
         a_run_is_found_by_a_unique_prefix
         a_page_has_an_end
@@ -378,6 +412,7 @@ topics! {
         a_revoked_token_stays_revoked
         a_token_has_a_name_and_a_known_role
         a_token_may_expire_and_tells_its_last_use_by_the_minute
+        what_is_so_already_is_not_done_again
         what_people_did_is_kept_in_order
         what_cannot_be_kept_is_not_done
         whatever_people_do_is_kept_with_who_and_why
@@ -461,6 +496,42 @@ topics! {
         schedules_of_two_tenants_have_one_name
         another_tenants_schedule_is_not_there
         a_tenant_and_its_names_have_no_slash;
+    targets:
+        targets_are_gathered_batch_by_batch
+        what_cannot_be_gathered_is_refused
+        targets_are_tried_in_turn_and_the_last_one_ends_the_run
+        all_targets_of_a_run_say_how_it_ended
+        a_retry_waits_in_the_store_and_is_used_up
+        what_waited_goes_before_what_was_never_tried
+        a_throttled_target_uses_no_retry_and_does_not_wait_for_ever
+        what_was_not_sent_comes_back_as_it_was
+        a_lost_lease_gives_its_targets_back_under_the_same_key
+        a_report_of_an_earlier_try_changes_nothing
+        a_guardrail_fails_its_targets_instead_of_trying_them
+        a_stop_fails_the_rest_and_then_it_is_counted
+        a_cancel_is_told_and_ends_as_the_targets_say
+        failed_targets_are_retried_as_a_whole_or_some
+        a_discard_has_a_reason_and_is_for_what_failed
+        dead_letters_are_told_by_class
+        the_run_is_rolled_back_with_its_last_applied_target
+        a_thousand_targets_are_counted_as_they_are
+        a_run_with_thousands_of_targets_verifies
+        an_answer_that_nobody_waits_for_is_an_error;
+    lost_answers:
+        the_key_stays_until_an_answer_settles_it
+        whoever_takes_over_keeps_the_key_of_what_was_outside;
+    destinations:
+        forty_calls_at_once_and_then_two_a_second
+        permits_are_given_once_however_many_ask
+        six_throttled_answers_open_it_for_all
+        a_destination_tells_what_is_left
+        a_burst_slows_it_down_to_half
+        what_is_no_destination_is_refused;
+    alerts:
+        an_alert_is_written_by_whoever_read_it_last
+        an_alert_is_silenced_for_a_while_and_the_audit_log_knows
+        figures_are_of_what_finished_lately
+        what_a_cancel_ended_is_in_no_figure;
     follow:
         an_end_that_leads_items_into_success_makes_them_whole
         all_items_follow_at_once

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use waypost_kernel::request::Level;
-use waypost_store::{Database, NoteWrite, Repeat};
+use waypost_store::{Database, NewRun, NoteWrite, Repeat};
 
 use super::kit::*;
 
@@ -104,7 +104,7 @@ pub async fn a_repeat_needs_the_lease_too(store: &dyn Database) {
 
 // proves J7
 pub async fn metadata_and_details_are_merged(store: &dyn Database) {
-    let asked = waypost_store::NewRun {
+    let asked = NewRun {
         metadata: map(json!({"a": 1, "b": {"c": 1}})),
         details: map(json!({"x": 1})),
         ..deploy()
@@ -174,4 +174,20 @@ pub async fn many_who_speak_at_once_leave_no_gap(store: &dyn Database) {
     let mut all: Vec<u64> = seqs.into_iter().flatten().collect();
     all.sort_unstable();
     assert!(all.into_iter().eq(4..164));
+}
+
+// proves X10
+pub async fn an_event_whose_metadata_do_not_fit_is_refused(store: &dyn Database) {
+    let half = "x".repeat(600 * 1024);
+    let claimed = begun_run(store, NewRun { metadata: map(json!({ "a": half.clone() })), ..deploy() }).await;
+    let said = |name: &str| NoteWrite {
+        metadata: map(json!({ name: half.clone() })),
+        ..saying(&claimed, &format!("about {name}"))
+    };
+    let before = get(store, claimed.run.id()).await.object();
+    let (field, message) = invalid(write_note(store, said("b")).await);
+    assert_eq!(field, "metadata");
+    assert!(message.starts_with("would be 12288") && message.contains("at most 1048576"), "{message}");
+    assert_eq!(get(store, claimed.run.id()).await.object(), before, "nothing is written");
+    write_note(store, said("a")).await.unwrap();
 }

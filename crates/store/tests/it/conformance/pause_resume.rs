@@ -183,7 +183,7 @@ pub async fn the_first_decision_counts(store: &dyn Database) {
     let late = store.command(deciding(id, "bob", json!({"h1": "power_off", "h2": "wait"}))).await;
     let message = late.unwrap_err().to_string();
     assert!(message.contains("h1 was decided already: skip by ann"), "{message}");
-    assert_eq!(get(store, id).await.object(), first);
+    assert_eq!(get(store, id).await.object()["details"], first["details"]);
 }
 
 // proves J3
@@ -316,4 +316,28 @@ pub async fn what_the_engine_told_before_can_be_taken_back(store: &dyn Database)
     };
     tell(json!({ "cleanup_failed": ["unlock"], "own": 1 })).await;
     assert_eq!(tell(json!({ "cleanup_failed": null, "own": null })).await, json!({ "own": null }));
+}
+
+// proves X3
+pub async fn a_resume_again_is_answered_after_a_worker_took_the_run(store: &dyn Database) {
+    let claimed = held_run(store, job(&["a"])).await;
+    pause(store, &claimed).await;
+    let seq = get(store, claimed.run.id()).await.run.seq;
+    let resume = || CommandWrite {
+        reason: Some("looked at it".into()),
+        force: true,
+        if_seq: Some(seq),
+        ..asking(claimed.run.id(), "resume")
+    };
+    store.command(resume()).await.unwrap();
+    let taken = claim(store, "w2").await.unwrap();
+    let before = get(store, taken.run.id()).await;
+    assert_eq!(store.command(resume()).await.unwrap().object(), before.object(), "its effect stands");
+    let unseen = CommandWrite { if_seq: None, ..resume() };
+    assert_eq!(store.command(unseen).await.unwrap().object(), before.object());
+    let others = CommandWrite { by: "bob".into(), if_seq: None, ..resume() };
+    assert_eq!(code(&store.command(others).await), "INVALID_TRANSITION", "another one's is no repeat");
+    let why = CommandWrite { reason: None, if_seq: None, ..resume() };
+    assert_eq!(code(&store.command(why).await), "INVALID_TRANSITION");
+    assert_eq!(get(store, taken.run.id()).await.run.seq, before.run.seq, "and nothing was written");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use waypost_store::{Database, NewRun, Projected};
+use waypost_store::{Database, LeftRun, NewRun, Projected};
 
 use super::kit::*;
 
@@ -85,6 +85,36 @@ pub async fn a_cursor_only_rises(store: &dyn Database) {
     assert_eq!(at("two").await, None);
     assert_eq!(invalid(store.put_cursor("a\0b".into(), 1).await).0, "name");
     assert_eq!(invalid(store.put_cursor(String::new(), 1).await).0, "name");
+}
+
+// proves A4
+pub async fn a_run_is_left_behind_until_somebody_has_caught_up_with_it(store: &dyn Database) {
+    let run = put(store, new("agent")).await;
+    let left = async |name: &str| store.left_behind(name.to_owned()).await.unwrap();
+    let leave = async |name: &str, position| {
+        store.leave_behind(name.to_owned(), run.id().to_owned(), position).await.unwrap();
+    };
+    let catch_up = async |position| {
+        store.catch_up_with("one".to_owned(), run.id().to_owned(), position).await.unwrap();
+    };
+    let it = LeftRun { tenant: "default".into(), run_id: run.id().to_owned() };
+    assert_eq!(left("one").await, []);
+    store.put_cursor("one".into(), 4).await.unwrap();
+    leave("one", 5).await;
+    leave("one", 3).await;
+    leave("one left", 1).await;
+    assert_eq!((left("one").await, left("on").await), (vec![it.clone()], vec![]));
+    assert_eq!(store.cursor("one".into()).await.unwrap(), Some(4), "the reader's own place is another");
+    catch_up(4).await;
+    assert_eq!(left("one").await, std::slice::from_ref(&it), "it was left later than that");
+    catch_up(5).await;
+    catch_up(5).await;
+    assert_eq!((left("one").await, left("one left").await), (vec![], vec![it]));
+    // One that was pruned is still told of, so that it can be taken off.
+    store.leave_behind("one".into(), "run_nobody".into(), 1).await.unwrap();
+    let gone = LeftRun { tenant: String::new(), run_id: "run_nobody".into() };
+    assert_eq!(left("one").await, [gone]);
+    assert_eq!(invalid(store.leave_behind("a\0b".into(), "run_1".into(), 1).await).0, "name");
 }
 
 // proves A7

@@ -1,7 +1,7 @@
 //! Schedules: what is due, who fires it, and what is left of it.
 
 use serde_json::json;
-use waypost_kernel::{Actor, Failure, Span, Time};
+use waypost_kernel::{Actor, Failure, Span, Time, schedule::Running};
 use waypost_store::{
     Begin, Begun, Birth, Claimed, Counts, Database, Due, DueExecution, ExecutionFilter, ExecutionRow,
     FinishWrite, Firing, ManualPlans, NewRun, Ownership, Pause, ScheduleChange, ScheduleChanged, ScheduleFilter,
@@ -249,7 +249,7 @@ pub async fn what_must_be_alone_waits_for_the_other(store: &dyn Database) {
     let plan = minute(store).await;
     let first = fire(store, "s1", None, plan).await.unwrap();
     advance(store, 60).await;
-    assert!(due(store).await.scopes[0].is_running);
+    assert_eq!(due(store).await.scopes[0].running, Running::Planned);
     let next = plan + Span::from_seconds(60);
     assert!(fire(store, "s1", Some(plan), next).await.is_none());
     let beside = Firing { alone: false, ..firing("s1", Some(plan), next) };
@@ -460,7 +460,7 @@ pub async fn the_end_of_an_execution_wakes_what_waits_for_it(store: &dyn Databas
     finish(store, claimed, "SUCCESS").await.unwrap();
     store.wake_executions(vec![claimed.run.id().to_owned()]).await.unwrap();
     let woken = due(store).await.scopes;
-    assert_eq!((woken.len(), woken[0].is_running), (1, false));
+    assert_eq!((woken.len(), woken[0].running), (1, Running::Nothing));
 }
 
 // proves D10 and C3
@@ -473,12 +473,12 @@ pub async fn a_firing_may_queue_a_run_in_the_same_transaction(store: &dyn Databa
     assert!(matches!(&begun[0], Begun::Queued(at, _) if *at == plan));
     assert!(fire_one(store, firing).await.is_none());
     advance(store, 60).await;
-    assert!(due(store).await.scopes[0].is_running, "it waits for a worker");
+    assert_ne!(due(store).await.scopes[0].running, Running::Nothing, "it waits for a worker");
     let claimed = claim(store, "w1").await.unwrap();
     assert_eq!(claimed.run.id(), begun[0].run_id());
     finish(store, &claimed, "success").await.unwrap();
     advance(store, 10).await;
-    assert!(!due(store).await.scopes[0].is_running);
+    assert_eq!(due(store).await.scopes[0].running, Running::Nothing);
     assert_eq!(scope(store).await.counts.succeeded, 1);
 }
 

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use waypost_kernel::Span;
-use waypost_store::{Database, NewRun, Swept, Take};
+use waypost_store::{Database, NewRun, Pause, Swept, Take};
+use waypost_testkit::Shorthand;
 
 use super::kit::*;
 
@@ -135,4 +136,23 @@ pub async fn a_lost_run_that_requires_its_cleanup_gets_it(store: &dyn Database) 
     assert_eq!(code(&finish(store, &second, "success").await), "FAILURE_RECORDED");
     let row = finish(store, &second, "failed").await.unwrap();
     assert_eq!(row.object()["error_code"], "WORKER_LOST");
+}
+
+// proves X9
+pub async fn a_run_that_was_given_back_is_not_lost_in_a_paused_queue(store: &dyn Database) {
+    let claimed = begun_run(store, job(&["a"])).await;
+    release(store, &claimed).await.unwrap();
+    let pause = Pause { by: "ann".into(), reason: "a freeze".into(), at: None };
+    store.pause_queue(QUEUE.into(), Some(pause)).await.unwrap();
+    for _ in 0..5 {
+        advance(store, 20 * HOUR).await;
+        assert_eq!(sweep(store).await.moved, []);
+    }
+    store.pause_queue(QUEUE.into(), None).await.unwrap();
+    assert_eq!(sweep(store).await.moved, []);
+    let next = claim(store, "w2").await.expect("it waited");
+    assert_eq!(next.run.id(), claimed.run.id());
+    release(store, &next).await.unwrap();
+    advance(store, 25 * HOUR).await;
+    assert_eq!(sweep(store).await.moved.len(), 1, "in a queue that is open the time counts");
 }

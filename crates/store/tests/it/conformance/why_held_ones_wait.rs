@@ -22,7 +22,7 @@ fn worker(name: &str, slots: u64) -> WorkerBeat {
     }
 }
 
-async fn why(store: &dyn Database, run: &RunRow) -> Option<Waiting> {
+pub async fn why(store: &dyn Database, run: &RunRow) -> Option<Waiting> {
     let row = store.run(run.tenant.clone(), run.id().into()).await.unwrap();
     store.explain(vec![row]).await.unwrap().remove(0).waiting().cloned()
 }
@@ -65,7 +65,7 @@ pub async fn what_was_given_back_waits_as_a_ready_run_does(store: &dyn Database)
     assert_eq!(why(store, &first.run).await, None, "it is about to be taken");
     let pause = Pause { by: "kim".into(), reason: "freeze".into(), ..Pause::default() };
     store.pause_queue(QUEUE.into(), Some(pause)).await.unwrap();
-    let words = ["paused by kim", "freeze", "waypost queue resume default", given_up];
+    let words = ["paused by kim", "freeze", "waypost queue resume default"];
     says(why(store, &first.run).await, Reason::QueuePaused, &words);
     assert_eq!((stuck(store).await, orphaned(store).await), (Vec::new(), 0), "nobody has to look after it");
     store.pause_queue(QUEUE.into(), None).await.unwrap();
@@ -220,7 +220,7 @@ pub async fn hints_can_be_typed_as_they_are(store: &dyn Database) {
     store.configure(Setting::QueueLimit(QUEUE.into(), Some(0)), who).await.unwrap();
     let full = put(store, NewRun { tenant: "shop".into(), ..deploy() }).await;
     let waiting = says(why(store, &full).await, Reason::QueueLimit, &[]);
-    assert_eq!(waiting.hint.as_deref(), Some("waypost queue limit default N --tenant shop"));
+    assert_eq!(waiting.hint.as_deref(), Some("waypost queue limit default 1 --tenant shop"));
     // No `waypost worker` takes what says nothing about what is to be done.
     let empty = put(store, deploy()).await;
     let waiting = says(why(store, &empty).await, Reason::NoWorker, &["names no playbook and brings no command"]);

@@ -157,6 +157,9 @@ impl Side {
             if_seq: None,
         };
         let answer = self.store.command(write).await;
+        if answer.as_ref().is_ok_and(|now| now.run.operating && !row.run.operating) {
+            self.operation_appeared(&row).await;
+        }
         match answer {
             // Whether the command or the choice is wrong first is a matter of taste.
             Err(_) if asked.items.is_some() => json!("refused"),

@@ -54,6 +54,7 @@ pub fn error(error: &StoreError, ids: &[String]) -> Value {
         }),
         StoreError::Invalid { field, .. } => json!({ "field": field }),
         StoreError::KeyReused { key, run_id } => json!({ "key": key, "run": run_id }),
+        StoreError::Outdated(_) => Value::Null,
         StoreError::NotFound { what, .. } => json!({ "what": what }),
         StoreError::Changed { run_id, seq } => json!({ "run": run_id, "seq": seq }),
         StoreError::Denied(_) | StoreError::Unavailable(_) | StoreError::Unusable(_) => {

@@ -71,6 +71,7 @@ pub enum Op {
         failing: u8,
     },
     Command(Command),
+    Targets(Targets),
     Sweep,
     Advance {
         by: u8,
@@ -108,6 +109,17 @@ pub struct Enqueue {
     pub mortal: bool,
     /// A run to be the parent.
     pub parent: Option<u8>,
+}
+
+/// About targets of bulk changes, and what they are sent to.
+#[derive(Clone, Debug)]
+pub enum Targets {
+    Add { run: u8, mask: u8, last: bool, behind: bool },
+    Work { lease: Lease, dice: u8, take: u8, end: u8 },
+    Discard { run: u8, mask: Option<u8>, code: Option<u8> },
+    RollBack { lease: Lease, mask: u8 },
+    Letters { tenant: u8, code: Option<u8> },
+    Destination { tenant: u8, calls: u8, throttled: u8, burst: bool },
 }
 
 /// Zero is the latest one that was granted, of all or of those that still hold.
@@ -208,6 +220,7 @@ fn op() -> impl Strategy<Value = Op> {
         16 => (lease(), vec(item_move(), 0..4)).prop_map(|(lease, items)| Op::PutItems { lease, items }),
         8 => (lease(), 0..4_u8).prop_map(|(lease, failing)| Op::Work { lease, failing }),
         16 => command().prop_map(Op::Command),
+        12 => targets().prop_map(Op::Targets),
         5 => Just(Op::Sweep),
         6 => prop_oneof![8 => 0..3_u8, 1 => 3..5_u8].prop_map(|by| Op::Advance { by }),
         1 => (tenant(), 0..2_u8, prop::bool::weighted(0.3))
@@ -216,6 +229,23 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(tenant, of_queue, name, at_most)| Op::Limit { tenant, of_queue, name, at_most }),
         1 => Just(Op::Prune),
         2 => (0..4_u8, 1..6_u8).prop_map(|(text, limit)| Op::Look { text, limit }),
+    ]
+}
+
+fn targets() -> impl Strategy<Value = Targets> {
+    let flag = any::<bool>;
+    prop_oneof![
+        3 => (back(), 0..32_u8, flag(), prop::bool::weighted(0.2))
+            .prop_map(|(run, mask, last, behind)| Targets::Add { run, mask, last, behind }),
+        6 => (lease(), any::<u8>(), 0..4_u8, 0..4_u8)
+            .prop_map(|(lease, dice, take, end)| Targets::Work { lease, dice, take, end }),
+        1 => (back(), option::of(0..8_u8), option::of(0..2_u8))
+            .prop_map(|(run, mask, code)| Targets::Discard { run, mask, code }),
+        2 => (lease(), 0..8_u8).prop_map(|(lease, mask)| Targets::RollBack { lease, mask }),
+        1 => (tenant(), option::of(0..2_u8)).prop_map(|(tenant, code)| Targets::Letters { tenant, code }),
+        1 => (tenant(), 1..9_u8, 0..9_u8, flag()).prop_map(|(tenant, calls, throttled, burst)| {
+            Targets::Destination { tenant, calls, throttled, burst }
+        }),
     ]
 }
 

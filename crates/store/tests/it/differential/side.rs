@@ -76,6 +76,7 @@ impl Side {
                 None => Value::Null,
             },
             Op::Command(command) => self.command(command).await,
+            Op::Targets(asked) => self.targets(asked).await,
             _ => self.care(op).await,
         }
     }
@@ -208,11 +209,31 @@ impl Side {
         }
     }
 
-    pub fn see(&mut self, row: &RunRow) -> Value {
-        if !self.runs.iter().any(|id| id == row.id()) {
-            self.runs.push(row.id().to_owned());
-            self.tenants.insert(row.id().to_owned(), row.tenant.clone());
+    /// A run that was not known yet.
+    pub fn appeared(&mut self, id: &str, tenant: &str) {
+        if !self.runs.iter().any(|known| known == id) {
+            self.runs.push(id.to_owned());
+            self.tenants.insert(id.to_owned(), tenant.to_owned());
         }
+    }
+
+    /// The one that a command of this run has begun.
+    pub async fn operation_appeared(&mut self, parent: &RunRow) {
+        let filter = Filter {
+            tenant: parent.tenant.clone(),
+            lifecycle: Some("operation".into()),
+            limit: 500,
+            ..Filter::default()
+        };
+        let found = self.store.runs(filter).await.unwrap().runs;
+        let is_its = |run: &&RunRow| run.parent_run_id.as_deref() == Some(parent.id());
+        if let Some(run) = found.iter().find(is_its) {
+            self.appeared(run.id(), &parent.tenant);
+        }
+    }
+
+    pub fn see(&mut self, row: &RunRow) -> Value {
+        self.appeared(row.id(), &row.tenant);
         normal(row.object(), &self.ids())
     }
 

@@ -15,17 +15,7 @@ async fn both() -> (Ops, PostgresStore) {
 }
 
 fn run(lifecycle: &str) -> NewRun {
-    let step = NewItem {
-        kind: "step".into(),
-        key: "a".into(),
-        name: "a".into(),
-        status: None,
-        max_retries: 3,
-        reruns: false,
-        role: waypost_kernel::item::Role::Step,
-        details: serde_json::Map::new(),
-        copied: false,
-    };
+    let step = NewItem::new("step", "a");
     let items = if lifecycle == "job" { vec![step] } else { Vec::new() };
     NewRun { lifecycle: lifecycle.into(), queue: "q".into(), items, ..NewRun::default() }
 }

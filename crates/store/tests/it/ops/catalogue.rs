@@ -56,8 +56,7 @@ fn the_names_are_the_seeds() {
     let relations = ops.psql(
         "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relnamespace = 'ops'::regnamespace AND relkind IN ('r', 'v', 'm', 'S', 'f', 'p')",
     );
-    let expected =
-        "environments job_tasks jobs projects run_events runs sys_cron_executions workflow_executions";
+    let expected = "environments job_tasks jobs projects rule_runs rule_targets run_events runs sys_cron_executions workflow_executions";
     assert_eq!(relations, expected);
 }
 

@@ -25,7 +25,7 @@ fn the_guides_statements_run() {
         }
     }
     ops.psql(&format!("DROP ROLE {role}"));
-    assert_eq!(blocks().len(), 10);
+    assert_eq!(blocks().len(), 11);
     assert_eq!(ops.status(&run_id), "success");
     assert_eq!(
         ops.psql("SELECT count(*) FROM releases JOIN ops.runs USING (run_id) WHERE status = 'queued'"),
@@ -33,7 +33,7 @@ fn the_guides_statements_run() {
     );
     ops.psql("REVOKE waypost_client FROM CURRENT_USER");
     assert_eq!(ops.psql("SELECT status FROM ops.jobs"), "pending");
-    assert_eq!(ops.verify(), 4);
+    assert_eq!(ops.verify(), 5);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Ends: once, by who holds the run, and the same again is answered as the first time.
 // proves D8, X3, X5, X8
 
+use waypost_store::postgres::PostgresStore;
+use waypost_store::{FinishWrite, Store};
+
 use super::kit::open;
 
 #[test]
@@ -15,6 +18,67 @@ fn the_same_finish_again_is_answered_and_another_is_refused() {
     assert_eq!(ops.events(&run_id), events, "nothing was written");
     ops.refused(&finish("failed")).is("WP409", "INVALID_TRANSITION: no failed from success");
     ops.refused(&finish("cancelled")).is("WP409", "INVALID_TRANSITION");
+    assert_eq!(ops.verify(), 1);
+}
+
+/// The same status with other metadata is another finish, and says so; metadata that is not sent again claims nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_finish_that_brings_other_metadata_is_another_one() {
+    let ops = open();
+    let (run_id, token) = ops.fenced();
+    let finish = |metadata: &str| {
+        format!("SELECT ops.finish_run('{run_id}', 'failed', '{metadata}', p_lease_token := '{token}')")
+    };
+    let first = r#"{"exit_code": 1, "ä": {"b": [1.5, null, "x\n\"y\""], "a": true}}"#;
+    assert_eq!(ops.psql(&finish(first)), "failed");
+    let events = ops.events(&run_id);
+    let again = r#"{"ä": {"a": true, "b": [1.5, null, "x\n\"y\""]}, "exit_code": 1}"#;
+    assert_eq!(ops.psql(&finish(again)), "failed", "in any order");
+    assert_eq!(ops.psql(&finish("{}")), "failed");
+    for other in [r#"{"exit_code": 2}"#, r#"{"exit_code": 1}"#, r#"{"error": "another"}"#] {
+        ops.refused(&finish(other)).is("WP409", "INVALID_TRANSITION");
+        assert!(ops.refused(&finish(other)).message.contains("with other metadata"), "{other}");
+    }
+    assert_eq!(ops.events(&run_id), events, "nothing was written");
+    // The engine knows it by the same digest.
+    let store = PostgresStore::open(&ops.server.url()).await.unwrap();
+    let sent = |metadata: &str| {
+        let write = FinishWrite {
+            run_id: run_id.clone(),
+            token: waypost_store::codec::token_from(&token),
+            by: "fenced".into(),
+            status: "failed".into(),
+            metadata: serde_json::from_str(metadata).unwrap(),
+            ..FinishWrite::default()
+        };
+        store.finish(vec![write])
+    };
+    sent(again).await.unwrap().remove(0).unwrap();
+    let refused = sent(r#"{"exit_code": 2}"#).await.unwrap().remove(0).unwrap_err().to_string();
+    assert!(refused.contains("with other metadata"), "{refused}");
+    assert_eq!(ops.verify(), 1);
+}
+
+/// And a finish through the engine is known in SQL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_finish_through_the_engine_is_known_in_sql() {
+    let ops = open();
+    let (run_id, token) = ops.fenced();
+    let store = PostgresStore::open(&ops.server.url()).await.unwrap();
+    let write = FinishWrite {
+        run_id: run_id.clone(),
+        token: waypost_store::codec::token_from(&token),
+        by: "fenced".into(),
+        status: "success".into(),
+        metadata: serde_json::from_str(r#"{"image": "app:1", "took": {"s": 12}}"#).unwrap(),
+        ..FinishWrite::default()
+    };
+    store.finish(vec![write]).await.unwrap().remove(0).unwrap();
+    let finish = |metadata: &str| {
+        format!("SELECT ops.finish_run('{run_id}', 'success', '{metadata}', p_lease_token := '{token}')")
+    };
+    assert_eq!(ops.psql(&finish(r#"{"took": {"s": 12}, "image": "app:1"}"#)), "success");
+    assert!(ops.refused(&finish(r#"{"image": "app:2"}"#)).message.contains("with other metadata"));
     assert_eq!(ops.verify(), 1);
 }
 

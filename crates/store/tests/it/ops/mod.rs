@@ -19,6 +19,7 @@ pub mod kit;
 mod monitoring;
 mod parity;
 mod roles;
+mod rules;
 mod seed;
 mod tenants;
 mod transactions;

@@ -34,6 +34,16 @@ enum Op {
     Later { minutes: i64 },
 }
 
+impl Op {
+    /// What a finish brings along.
+    fn brings(&self) -> Option<(bool, bool, u8)> {
+        match self {
+            Op::Finish { failure, reason, metadata, .. } => Some((*failure, *reason, *metadata)),
+            _ => None,
+        }
+    }
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let strange = || prop::bool::weighted(0.1);
     prop_oneof![
@@ -338,11 +348,17 @@ async fn the_verbs_in_sql_write_what_the_kernel_would() {
     for case in 0..CASES {
         let mut pair = begin(&sqlite, &client, case).await;
         let ops = sequence.new_tree(&mut chance).unwrap().current();
+        let mut ended = None;
         for (at, op) in ops.iter().enumerate() {
             if case.is_multiple_of(3) && matches!(op, Op::Later { .. }) {
                 continue;
             }
+            // SQL knows a repeated finish by its token and status alone: what it brings, the engine compares.
+            if ended.is_some_and(|contents| op.brings().is_some_and(|brings| brings != contents)) {
+                continue;
+            }
             let [kernel, sql] = pair.apply(op).await;
+            ended = ended.or(op.brings().filter(|_| kernel.is_ok()));
             assert_eq!(sql, kernel, "case {case}, the last of {:#?}", &ops[..=at]);
         }
         ours.push(pair.runs[0].clone());

@@ -68,6 +68,7 @@ pub fn run_of(row: &Value, lifecycle: &Lifecycle) -> Run {
             until: Time::default(),
         }),
         ended_by: None,
+        ended_with: None,
         last_command: text(&row["last_command"]).into(),
         intent: intent_from(&row["intent"], lifecycle),
         requires_cleanup: yes("requires_cleanup"),

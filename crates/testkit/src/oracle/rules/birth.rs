@@ -133,6 +133,7 @@ pub fn item_kind<'l>(name: &str, lifecycle: &'l Lifecycle) -> Result<(u8, &'l Ar
 pub fn row_of(new: &NewRun, run: Run, lifecycle: Arc<Lifecycle>) -> RunRow {
     RunRow {
         waits: None,
+        queue_position: None,
         run,
         lifecycle,
         tenant: new.tenant.clone(),
@@ -186,5 +187,6 @@ pub fn ask_for_the_same(one: &NewRun, other: &NewRun) -> bool {
         && one.carried == other.carried
         && one.parent_run_id == other.parent_run_id
         && one.items == other.items
+        && one.replay == other.replay
         && (one.retry_of == other.retry_of || one.items.iter().all(|item| !item.copied))
 }

@@ -34,8 +34,14 @@ fn move_along(kind: &Lifecycle, item: &mut Item, shift: &Shift, at: Time) {
     let (from, to) = (kind.state(shift.from), kind.state(shift.to));
     item.state = shift.to;
     item.not_before = None;
+    // A target that was outside, and of which nothing was heard.
+    if !kind.stops_run && from.phase == Phase::Held && to.outcome != Some(Outcome::Succeeded) {
+        item.in_doubt = true;
+    }
     if from.phase == Phase::Settled && to.phase != Phase::Settled {
         item.attempts = 0;
+        item.throttled = 0;
+        item.waited_ms = 0;
         item.progress = 0;
         item.failure = None;
         item.finished_at = None;

@@ -1,6 +1,6 @@
 //! What comes in is refused where it is wrong, with the field named. What handlers put out is cleaned and cut instead.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use waypost_kernel::Failure;
 use waypost_kernel::id::check_id;
 use waypost_kernel::text::{
@@ -156,8 +156,42 @@ pub fn cleaned_patch(patch: &Map<String, Value>) -> Map<String, Value> {
     }
 }
 
-/// A patch of metadata, or of an item's details, laid over what is there, member by member. One that would make it too
-/// large is left out and its absence marked.
+/// A handler's metadata: each member cleaned for itself, and as many of them, by name, as there is room for. Also the names of the
+/// others.
+pub fn cleaned_metadata(patch: &Map<String, Value>) -> (Map<String, Value>, Vec<String>) {
+    let mut cleaned = Map::new();
+    for (name, value) in patch {
+        let name = clean_json(json!(name), usize::MAX).0.as_str().unwrap_or_default().to_owned();
+        let mut own = Map::new();
+        own.insert("m".to_owned(), value.clone());
+        let own = clean_json(Value::Object(own), usize::MAX).0;
+        cleaned.insert(name, own.get("m").cloned().unwrap_or(own));
+    }
+    let mut kept = Map::new();
+    let left_out = add_members(&mut kept, &cleaned);
+    (kept, left_out)
+}
+
+/// Metadata have 1 MiB. Members are tried by name; the names of those that are too long for what is left come back.
+pub fn add_members(into: &mut Map<String, Value>, patch: &Map<String, Value>) -> Vec<String> {
+    let mut names: Vec<&String> = patch.keys().collect();
+    names.sort();
+    let mut too_long = Vec::new();
+    for name in names {
+        let before = into.insert(name.clone(), patch[name].clone());
+        if serde_json::to_string(into).map_or(0, |text| text.len()) > MAX_PAYLOAD_BYTES {
+            match before {
+                Some(before) => into.insert(name.clone(), before),
+                None => into.remove(name),
+            };
+            too_long.push(name.clone());
+        }
+    }
+    too_long
+}
+
+/// A patch of an item's details, laid over what is there, member by member. One that would make it too large is left out and its
+/// absence marked.
 pub fn merge(into: &mut Map<String, Value>, patch: &Map<String, Value>) {
     if patch.is_empty() {
         return;

@@ -41,9 +41,9 @@ impl State {
         found.sort_by(|one, other| (one.0, &one.1, &one.3.id).cmp(&(other.0, &other.1, &other.3.id)));
         due.more |= limit > 0 && found.len() > limit;
         for (wake_at, schedule, hash, scope) in found.into_iter().take(limit) {
-            let is_running = self.is_running(&schedule, &scope.kind, &scope.id, None);
+            let running = self.running(&schedule, &scope.kind, &scope.id);
             let ScopeRow { kind, id, through, since, .. } = scope;
-            due.scopes.push(DueScope { schedule, hash, kind, id, through, since, is_running, wake_at });
+            due.scopes.push(DueScope { schedule, hash, kind, id, through, since, running, wake_at });
         }
         Ok(due)
     }

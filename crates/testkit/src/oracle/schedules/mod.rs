@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use waypost_kernel::Time;
 use waypost_kernel::lifecycle::Phase;
+use waypost_kernel::schedule::Running;
 use waypost_kernel::tenant::tenant_of;
 use waypost_kernel::text::{MAX_REASON_CHARS, clean_chars};
 use waypost_store::{
@@ -354,6 +355,21 @@ impl State {
         let open = self.executions.iter().filter(|it| it.wake_at.is_some() && it.is_of(schedule, kind, id));
         let runs = open.filter_map(|it| it.run_id.as_deref()).filter(|run_id| Some(*run_id) != but);
         runs.filter_map(|run_id| self.run_of(run_id)).any(|row| row.phase() != Phase::Settled)
+    }
+
+    /// What of the scope is under way.
+    pub(super) fn running(&self, schedule: &str, kind: &str, id: &str) -> Running {
+        let open = self.executions.iter().filter(|it| it.wake_at.is_some() && it.is_of(schedule, kind, id));
+        let is_under_way = |it: &&Execution| {
+            let row = it.run_id.as_deref().and_then(|run_id| self.run_of(run_id));
+            row.is_some_and(|row| row.phase() != Phase::Settled)
+        };
+        let under_way: Vec<&Execution> = open.filter(is_under_way).collect();
+        match under_way.iter().any(|it| it.manual.is_none()) {
+            true => Running::Planned,
+            false if under_way.is_empty() => Running::Nothing,
+            false => Running::ByHand,
+        }
     }
 
     pub(super) fn run_of(&self, run_id: &str) -> Option<&RunRow> {

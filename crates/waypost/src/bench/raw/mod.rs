@@ -50,10 +50,27 @@ impl Raw {
     }
 }
 
+impl Raw {
+    /// Targets per second from queued to applied, by one holder.
+    pub async fn targets(&mut self, count: usize, batch: usize) -> Result<f64> {
+        match self {
+            Raw::Sqlite(raw) => raw.targets(count, batch),
+            Raw::Postgres(raw) => raw.targets(count, batch).await,
+        }
+    }
+}
+
+/// The one statement of `--@ NAME`.
+fn one(name: &str) -> String {
+    section(name).trim().trim_end_matches(';').to_owned()
+}
+
 /// The statements of `--@ NAME`.
 fn section(name: &str) -> String {
     let begin = format!("--@ {name}");
-    let lines = SQL.lines().skip_while(|line| !line.starts_with(&begin)).skip(1);
+    let begins =
+        |line: &str| line.strip_prefix(&begin).is_some_and(|rest| rest.is_empty() || rest.starts_with("  "));
+    let lines = SQL.lines().skip_while(|line| !begins(line)).skip(1);
     lines.take_while(|line| !line.starts_with("--@")).collect::<Vec<_>>().join("\n")
 }
 

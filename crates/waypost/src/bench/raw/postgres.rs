@@ -13,7 +13,7 @@ use uuid::Uuid;
 use waypost_store::postgres::client;
 
 use super::super::runs::{INPUT, METADATA, PLAYBOOK, fresh_key};
-use super::{section, two};
+use super::{one, section, two};
 use crate::output::{ERROR, Failed, Result};
 
 impl From<tokio_postgres::Error> for Failed {
@@ -26,6 +26,7 @@ impl From<tokio_postgres::Error> for Failed {
 #[derive(Debug)]
 pub struct Raw {
     connections: Vec<Arc<Connection>>,
+    runs: i32,
 }
 
 #[derive(Debug)]
@@ -45,7 +46,7 @@ impl Raw {
         for _ in 0..connections {
             open.push(Arc::new(Connection::open(url).await?));
         }
-        Ok(Raw { connections: open })
+        Ok(Raw { connections: open, runs: 0 })
     }
 
     pub async fn full(&self, runs: usize, batch: usize) -> Result<f64> {
@@ -68,6 +69,38 @@ impl Raw {
 
     pub async fn enqueued(&self, runs: usize, batch: usize) -> Result<f64> {
         self.on_all(runs, batch, move |raw| async move { raw.enqueue(batch).await }).await
+    }
+
+    /// Targets per second from queued to applied: what was taken is reported with the next, by one connection.
+    pub async fn targets(&mut self, count: usize, batch: usize) -> Result<f64> {
+        let Some(connection) = self.connections.first().cloned() else { return Ok(f64::NAN) };
+        let client = &connection.client;
+        if self.runs == 0 {
+            client.batch_execute(&section("postgres targets schema")).await?;
+        }
+        self.runs += 1;
+        let run = self.runs;
+        client.execute(&one("postgres targets add"), &[&run, &(count as i32)]).await?;
+        let [report, event] = two("postgres targets report")?;
+        let (report, event) = (client.prepare(&report).await?, client.prepare(&event).await?);
+        let take = client.prepare(&one("postgres targets take")).await?;
+        let start = Instant::now();
+        let mut taken: Vec<String> = Vec::new();
+        loop {
+            let (payload, batch) = (taken.join(","), batch as i64);
+            let reported: [&(dyn ToSql + Sync); 2] = [&run, &taken];
+            let told: [&(dyn ToSql + Sync); 2] = [&run, &payload];
+            let next: [&(dyn ToSql + Sync); 2] = [&run, &batch];
+            let begin = client.batch_execute("begin");
+            let report = client.execute(&report, &reported);
+            let event = client.execute(&event, &told);
+            let ((), _, _, rows) = try_join4(begin, report, event, client.query(&take, &next)).await?;
+            client.batch_execute("commit").await?;
+            taken = rows.iter().map(|row| row.try_get(0)).collect::<std::result::Result<_, _>>()?;
+            if taken.is_empty() {
+                return Ok(count as f64 / start.elapsed().as_secs_f64());
+            }
+        }
     }
 
     /// A share of the batches on each connection; gives runs per second.

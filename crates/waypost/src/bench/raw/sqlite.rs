@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use serde_json::Value;
 
 use super::super::runs::{INPUT, METADATA, PLAYBOOK, fresh_key};
-use super::{section, two};
+use super::{one, section, two};
 use crate::output::{ERROR, Failed, Result};
 
 impl From<rusqlite::Error> for Failed {
@@ -23,6 +23,7 @@ pub struct Raw {
     claim: [String; 2],
     finish: [String; 2],
     next: u64,
+    runs: i64,
 }
 
 /// A claimed run: its id and its token.
@@ -41,6 +42,7 @@ impl Raw {
             claim: two("sqlite claim")?,
             finish: two("sqlite finish")?,
             next: 0,
+            runs: 0,
         })
     }
 
@@ -118,6 +120,45 @@ impl Raw {
             self.enqueue(batch)?;
         }
         Ok(runs as f64 / start.elapsed().as_secs_f64())
+    }
+
+    /// Targets per second from queued to applied: what was taken is reported with the next.
+    pub fn targets(&mut self, count: usize, batch: usize) -> Result<f64> {
+        if self.runs == 0 {
+            self.conn.execute_batch(&section("sqlite targets schema"))?;
+        }
+        self.runs += 1;
+        let run = self.runs;
+        self.transaction(|raw| {
+            let mut add = raw.conn.prepare(&one("sqlite targets add"))?;
+            for number in 0..count {
+                add.execute(params![run, format!("target-{number:06}"), number as i64])?;
+            }
+            Ok(())
+        })?;
+        let [report, event] = two("sqlite targets report")?;
+        let take = one("sqlite targets take");
+        let start = Instant::now();
+        let mut taken: Vec<String> = Vec::new();
+        loop {
+            taken = self.transaction(|raw| {
+                let mut update = raw.conn.prepare_cached(&report)?;
+                for key in &taken {
+                    update.execute(params![run, key, 1])?;
+                }
+                raw.conn.prepare_cached(&event)?.execute(params![run, 1, taken.join(",")])?;
+                let mut take = raw.conn.prepare_cached(&take)?;
+                let rows = take.query_map(params![run, batch as i64], |row| {
+                    // Whoever takes one reads what to do.
+                    let _body: String = row.get(1)?;
+                    row.get(0)
+                })?;
+                rows.collect::<rusqlite::Result<Vec<String>>>()
+            })?;
+            if taken.is_empty() {
+                return Ok(count as f64 / start.elapsed().as_secs_f64());
+            }
+        }
     }
 
     fn transaction<T>(&mut self, work: impl FnOnce(&Raw) -> rusqlite::Result<T>) -> Result<T> {

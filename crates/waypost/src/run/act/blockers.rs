@@ -4,13 +4,15 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use serde_json::{Map, Value};
 use waypost_kernel::Time;
+use waypost_kernel::text::shell_word;
 use waypost_kernel::text::terminal::{indented, name};
 use waypost_store::{RunRow, answer_by, iso};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
+use crate::place::suggested;
 
-/// Where a handler does not say which decisions it knows.
-const CHOICES: [&str; 2] = ["power_off", "skip"];
+/// Where a handler does not say which decisions it knows: any word is taken.
+const ANY: &str = "DECISION";
 /// How much further in the second line of a question stands.
 const INDENT: usize = 2;
 
@@ -22,13 +24,8 @@ pub fn of(run: &RunRow) -> Option<&Map<String, Value>> {
     blockers.filter(|blockers| waits && !blockers.is_empty())
 }
 
-/// What nobody has decided about yet.
-pub fn open(run: &RunRow) -> Vec<String> {
-    run.undecided().into_iter().map(|(subject, _)| subject.to_owned()).collect()
-}
-
-/// Of these what can still be decided.
-fn answerable(run: &RunRow, now: Time) -> Vec<(&str, &Value)> {
+/// What nobody has decided about, and can still be decided.
+pub fn answerable(run: &RunRow, now: Time) -> Vec<(&str, &Value)> {
     let mut open = run.undecided();
     open.retain(|(_, about)| answer_by(about).is_none_or(|until| until > now));
     open
@@ -67,28 +64,27 @@ pub fn questions(run: &RunRow, now: Time) -> Vec<String> {
         lines.extend(self::lines(about).iter().map(|line| format!("  {}", indented(line, 2 * INDENT))));
     }
     let flags = asked.iter().map(|(subject, about)| {
-        let choices = choices(about).join("|");
-        format!("--resolve {}", quoted(&format!("{subject}={choices}")))
+        let choices = choices(about);
+        let choices = if choices.is_empty() { ANY.to_owned() } else { choices.join("|") };
+        format!("--resolve {}", shell_word(&format!("{subject}={choices}")))
     });
     let flags = flags.collect::<Vec<_>>().join(" ");
-    lines.push(format!("answer with: waypost run resume {} {flags}", run.id()));
+    let answer = suggested(&format!("run resume {} {flags}", run.id()));
+    lines.push(format!("answer with: {answer}"));
     lines
 }
 
 /// `go ahead?: update 3 hosts? (yes, no; until 2026-02-14T08:00:00Z)`, or what it is about and what blocks it.
 fn heading(subject: &str, about: &Value) -> String {
     let Some(question) = about["ask"].as_str() else {
-        return format!("{subject} needs a decision: {}", choices(about).join(", "));
+        return match choices(about) {
+            any if any.is_empty() => format!("{subject} needs a decision, in a word that its step knows"),
+            choices => format!("{subject} needs a decision: {}", choices.join(", ")),
+        };
     };
     let until = about["until"].as_str().map(|until| format!("; until {until}")).unwrap_or_default();
     let named = if question == subject { String::new() } else { format!("{subject}: ") };
     format!("{named}{question} ({}{until})", choices(about).join(", "))
-}
-
-/// As a shell takes it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@".contains(c);
-    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
 fn ask(
@@ -127,21 +123,28 @@ fn ask(
                 break;
             }
             let known = choices.join(", ");
-            writeln!(output, "  type a number or one of: {}", name(&known)).map_err(broken)?;
+            match choices.is_empty() {
+                true => writeln!(output, "  type a word that its step knows"),
+                false => writeln!(output, "  type a number or one of: {}", name(&known)),
+            }
+            .map_err(broken)?;
         }
     }
     Ok(decisions)
 }
 
 fn chosen(answer: &str, choices: &[String]) -> Option<String> {
+    if choices.is_empty() {
+        return Some(answer.to_owned()).filter(|answer| !answer.is_empty());
+    }
     let by_number = answer.parse::<usize>().ok().and_then(|number| choices.get(number.checked_sub(1)?));
     by_number.or_else(|| choices.iter().find(|choice| *choice == answer)).cloned()
 }
 
+/// None: any word is taken.
 fn choices(about: &Value) -> Vec<String> {
     let named = about["choices"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let named: Vec<String> = named.map(str::to_owned).collect();
-    if named.is_empty() { CHOICES.map(str::to_owned).to_vec() } else { named }
+    named.map(str::to_owned).collect()
 }
 
 /// A line per blocker: `vm-7 (usb_passthrough, critical): detach the device`.
@@ -180,16 +183,20 @@ mod tests {
     #[test]
     fn people_decide_host_by_host_by_number_or_word() {
         let blockers = json!({
-            "esx1": {"blockers": [{"vm_name": "vm-7", "reason": "usb_passthrough", "severity": "critical", "remediation": "detach it"}]},
+            "esx1": {"blockers": [{"vm_name": "vm-7", "reason": "usb_passthrough", "severity": "critical", "remediation": "detach it"}], "choices": ["power_off", "skip"]},
             "esx2": {"blockers": [], "choices": ["wait", "skip"]},
+            "esx3": {"blockers": []},
         });
         let mut shown = Vec::new();
-        let asked = ask(blockers.as_object().expect("hosts"), &mut "3\n1\nskip\n".as_bytes(), &mut shown);
-        assert_eq!(asked.map(Value::Object).ok(), Some(json!({"esx1": "power_off", "esx2": "skip"})));
+        let asked =
+            ask(blockers.as_object().expect("hosts"), &mut "3\n1\nskip\n\nevict\n".as_bytes(), &mut shown);
+        let decided = json!({"esx1": "power_off", "esx2": "skip", "esx3": "evict"});
+        assert_eq!(asked.map(Value::Object).ok(), Some(decided));
         let shown = String::from_utf8(shown).expect("text");
         assert!(shown.contains("vm-7 (usb_passthrough, critical): detach it"), "{shown}");
         assert!(shown.contains("type a number or one of: power_off, skip"), "{shown}");
         assert!(shown.contains("1) wait"), "{shown}");
+        assert!(shown.contains("type a word that its step knows"), "{shown}");
     }
 
     // proves U8
@@ -202,7 +209,7 @@ mod tests {
         let shown = String::from_utf8(shown).expect("text");
         assert!(shown.starts_with("\ngo: ship \\u{202e}it?\n  answer with: rm -rf /^[[2J\n"), "{shown}");
         assert!(shown.contains("\n  2) no^Jyes\n"), "{shown}");
-        assert_eq!(quoted("go=yes|no"), "'go=yes|no'");
+        assert_eq!(shell_word("go=yes|no"), "'go=yes|no'");
     }
 
     #[test]

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use waypost_kernel::Time;
+use waypost_store::log::{is_said, output_lines};
 use waypost_store::{EventRow, ItemRow, PLACEHOLDER};
-
-use crate::run::look::events::output_lines;
 
 /// Something that an event says.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,16 +28,6 @@ pub struct EntryReader {
     running: Vec<(String, Time)>,
 }
 
-/// Whether a worker says something in its own words. Its first may come with the run's beginning.
-fn is_said(event: &EventRow) -> bool {
-    let is_own = event.command == "note" || event.from.is_some() && !event.message.starts_with("Run ");
-    let is_moved = event.command != "note" && event.from.as_ref() == Some(&event.to);
-    // Why a step failed for good stands with the step; that it is tried again stands nowhere else.
-    let has = |key: &str| event.payload[key].is_string();
-    let is_shown_elsewhere = event.level == "debug" || has("step") && has("code") && !has("message");
-    event.actor == "worker" && is_own && !is_moved && !is_shown_elsewhere
-}
-
 impl EntryReader {
     pub fn learn(&mut self, items: Vec<ItemRow>) {
         self.names = items.into_iter().map(|item| (item.key, item.name)).collect();
@@ -47,6 +36,8 @@ impl EntryReader {
     /// Whether an event names an item that is not known yet.
     pub fn needs_names(&self, events: &[EventRow]) -> bool {
         let items = events.iter().filter_map(|event| event.payload["items"].as_array()).flatten();
+        // Only these are told of: targets are a hundred thousand, and counted.
+        let items = items.filter(|item| item["kind"] == "step" || item["kind"] == "task");
         items.filter_map(|item| item["key"].as_str()).any(|key| !self.names.contains_key(key))
     }
 

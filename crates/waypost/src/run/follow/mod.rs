@@ -1,6 +1,8 @@
 //! Following a run: why it waits, its output as it appears, how its steps go, and the path that it took.
 
 pub mod entries;
+mod progress;
+mod signals;
 pub mod wait;
 
 use std::time::Duration;
@@ -13,11 +15,12 @@ use waypost_kernel::{Phase, Time};
 use waypost_store::{EventRow, RunRow, Store};
 
 use entries::{Entry, EntryReader};
+use progress::Progress;
 
-use crate::output::{Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print, tell};
+use crate::output::{Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print, tell};
 use crate::run::ids::{explained, find, short};
 use crate::run::look::events::all_events;
-use crate::run::look::{waits, worked};
+use crate::run::look::{operations, show, targets, waits, worked};
 use crate::run::times::age;
 use crate::worker::duration;
 
@@ -75,13 +78,18 @@ pub fn header(run: &RunRow, now: Time) -> String {
 }
 
 /// Nothing more happens to it by itself.
-pub fn is_at_rest(run: &RunRow) -> bool {
-    matches!(run.phase(), Phase::Settled | Phase::Parked | Phase::Draft) && !is_on_its_way(run)
+pub fn is_at_rest(run: &RunRow, now: Time) -> bool {
+    matches!(run.phase(), Phase::Settled | Phase::Parked | Phase::Draft) && !is_on_its_way(run, now)
 }
 
-/// A draft that the engine takes on by itself.
-pub fn is_on_its_way(run: &RunRow) -> bool {
-    run.lifecycle.acknowledgement(run.run.state).is_some()
+/// A draft that the engine takes on by itself, or a question that nobody answered in time: the run goes on without an answer.
+pub fn is_on_its_way(run: &RunRow, now: Time) -> bool {
+    run.lifecycle.acknowledgement(run.run.state).is_some() || is_unanswered(run, now)
+}
+
+/// Nobody is waited for any more: whoever looks at it next takes it up.
+pub fn is_unanswered(run: &RunRow, now: Time) -> bool {
+    run.phase() == Phase::Parked && run.run.expires_at.is_some_and(|until| until <= now)
 }
 
 /// Reads a run's events in order, prints what its commands said, and remembers the states that it went through.
@@ -94,6 +102,9 @@ pub struct Follower {
     to_stdout: bool,
     entries: EntryReader,
     waits: Waits,
+    progress: Progress,
+    /// What went wrong when output was to be written: the run goes on, and the end tells of it.
+    unwritten: Option<Failed>,
 }
 
 /// What the run waits for, since when that is known here, and which reason was shown last.
@@ -108,8 +119,8 @@ const A_MOMENT: Duration = Duration::from_millis(1_500);
 
 impl Follower {
     pub fn new(run_id: String, to_stdout: bool) -> Follower {
-        let (entries, waits) = (EntryReader::default(), Waits::default());
-        Follower { run_id, seq: 0, path: Vec::new(), to_stdout, entries, waits }
+        let (entries, waits, progress) = (EntryReader::default(), Waits::default(), Progress::default());
+        Follower { run_id, seq: 0, path: Vec::new(), to_stdout, entries, waits, progress, unwritten: None }
     }
 
     pub fn run_id(&self) -> &str {
@@ -134,7 +145,7 @@ impl Follower {
         tokio::select! {
             followed = self.follow(store) => followed.map(|()| Stopped::AtRest),
             () = timed_out => Ok(Stopped::TimedOut),
-            _ = tokio::signal::ctrl_c() => Ok(Stopped::Interrupted),
+            asked = signals::asked_to_end() => asked.map(|()| Stopped::Interrupted),
         }
     }
 
@@ -143,8 +154,11 @@ impl Follower {
             // The row first: what happened up to it is then in the events.
             let run = explained(store, &self.run_id).await?;
             self.catch_up(store).await?;
-            self.tell_waiting(&run);
-            if is_at_rest(&run) {
+            let now = self.now(store, &run).await?;
+            self.tell_waiting(&run, now);
+            self.progress.show(store, &run).await;
+            if is_at_rest(&run, now) {
+                self.progress.end();
                 return Ok(());
             }
             // The events may be ahead of the row, with its last one among them: nobody waits for another one then.
@@ -154,9 +168,18 @@ impl Follower {
         }
     }
 
+    /// Only a run that waits for a person until a time has to do with the database's.
+    async fn now(&self, store: &dyn Store, run: &RunRow) -> Result<Time> {
+        Ok(match run.phase() {
+            Phase::Parked if run.run.expires_at.is_some() => store.now().await?,
+            _ => Time::default(),
+        })
+    }
+
     /// Once for each reason, if it lasts.
-    fn tell_waiting(&mut self, run: &RunRow) {
-        let reason = run.waiting().map(|waiting| waiting.reason).filter(|reason| *reason != Reason::Person);
+    fn tell_waiting(&mut self, run: &RunRow, now: Time) {
+        let is_told = |reason: &Reason| *reason != Reason::Person || is_unanswered(run, now);
+        let reason = run.waiting().map(|waiting| waiting.reason).filter(is_told);
         let since = self.waits.known.filter(|(known, _)| Some(*known) == reason).map(|(_, since)| since);
         self.waits.known = reason.map(|reason| (reason, since.unwrap_or_else(Instant::now)));
         let lasts = since.is_some_and(|since| since.elapsed() >= A_MOMENT);
@@ -174,7 +197,7 @@ impl Follower {
             }
             for event in &events {
                 self.seq = event.seq;
-                self.see(event)?;
+                self.see(event);
             }
             // A page of large ones is short, and not the last.
             if events.is_empty() {
@@ -183,17 +206,27 @@ impl Follower {
         }
     }
 
-    fn see(&mut self, event: &EventRow) -> Result {
+    fn see(&mut self, event: &EventRow) {
         if self.path.last() != Some(&event.to) {
             self.path.push(event.to.clone());
         }
         for entry in self.entries.read(event) {
             match entry {
-                Entry::Line { text, .. } if self.to_stdout => print(&format!("{}\n", output_line(&text)))?,
+                Entry::Line { text, .. } if self.to_stdout => self.print_line(&text),
                 entry => tell(&shown(&entry)),
             }
         }
-        Ok(())
+    }
+
+    /// A disk that is full is no reason to leave a run alone that may be worked here.
+    fn print_line(&mut self, text: &str) {
+        if self.unwritten.is_some() {
+            return;
+        }
+        if let Err(failed) = print(&format!("{}\n", output_line(text))) {
+            tell(&format!("{}; the run goes on", failed.message));
+            self.unwritten = Some(failed);
+        }
     }
 
     /// `run-… queued → claimed → running → success in 0.1s`, and why, if it did not go well; what is asked, if it waits.
@@ -206,10 +239,19 @@ impl Follower {
         if let Some(failure) = &run.run.failure {
             tell(&indented(&format!("{}: {}", failure.code, failure.message), 2));
         }
-        if is_at_rest(run) && run.phase() != Phase::Settled {
+        if let Some(unclean) = show::unclean(run) {
+            tell(&indented(&unclean, 2));
+        }
+        if let Some(summary) = operations::summary(run) {
+            tell(&indented(&summary, 2));
+        }
+        if let Some(summary) = targets::summary(store, run).await? {
+            tell(&summary);
+        }
+        if is_at_rest(run, now) && run.phase() != Phase::Settled {
             tell(&asked(run, now));
         }
-        Ok(())
+        self.unwritten.clone().map_or(Ok(()), Err)
     }
 }
 

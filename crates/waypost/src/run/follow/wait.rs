@@ -3,17 +3,21 @@
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use waypost_kernel::text::terminal;
 use waypost_kernel::waiting::Reason;
-use waypost_kernel::{Phase, Span};
-use waypost_store::{Claimed, CommandWrite, Enqueued, EnqueuedClaim, NewRun, RunRow, Store, Take};
+use waypost_kernel::{Phase, Span, Time};
+use waypost_store::{
+    Claimed, CommandWrite, CommandedClaim, Enqueued, EnqueuedClaim, NewRun, RunRow, Store, StoreError, Take,
+};
 use waypost_worker::playbook::Playbooks;
 use waypost_worker::{Options, PassedEnv, Stage, Worker};
 
 use super::{Follower, Stopped, is_on_its_way};
 use crate::output::{BAD_INPUT, Failed, Format, INTERRUPTED, Result, TIMED_OUT, exit_code, print, tell};
-use crate::place::{Opened, named_tenant, tenant};
+use crate::place::{Opened, named_tenant, suggested, tenant};
 use crate::run::act::tell_of;
 use crate::run::ids::{explained, find, short};
 use crate::run::user;
@@ -61,19 +65,33 @@ impl Waiting {
         if !self.here {
             return Ok((store.enqueue(vec![new]).await?.remove(0)?, worker));
         }
-        let Options { name, lease, .. } = &worker.options;
-        let lease = Some(Span::from_ms(lease.as_millis() as i64));
-        let take = Take { worker: name.clone(), lease, start: true };
+        worker.check(new.playbook.as_deref(), new.carried.as_ref())?;
         let asked_at = Instant::now();
-        let EnqueuedClaim { enqueued, claimed } = store.enqueue_claimed(new, take).await?;
+        let EnqueuedClaim { enqueued, claimed } = store.enqueue_claimed(new, worker.take()).await?;
         worker.first = claimed.map(|claimed| (claimed, asked_at));
         Ok((enqueued, worker))
     }
 
+    /// Gives a command. With --here the run is this process's from then on: no other worker takes it first.
+    pub async fn command(
+        &self,
+        store: &dyn Store,
+        command: CommandWrite,
+        mut worker: OwnWorker,
+    ) -> std::result::Result<(RunRow, OwnWorker), StoreError> {
+        if !self.here {
+            return Ok((store.command(command).await?, worker));
+        }
+        let asked_at = Instant::now();
+        let CommandedClaim { run, claimed } = store.command_claimed(command, worker.take()).await?;
+        worker.first = claimed.map(|claimed| (claimed, asked_at));
+        Ok((run, worker))
+    }
+
     /// Follows the run, if asked to; what happened to it before is not told again.
-    pub async fn go_on(self, opened: Opened, run: RunRow) -> Result<u8> {
+    pub async fn go_on(self, opened: Opened, run: RunRow, worker: OwnWorker) -> Result<u8> {
         let follower = Follower::new(run.id().to_owned(), self.output == Format::Table).after(&run);
-        self.follow_if_asked(opened, run, follower, OwnWorker::of(Playbooks::default())).await
+        self.follow_if_asked(opened, run, follower, worker).await
     }
 
     /// The same of a new run, from its beginning, with a worker that may hold it already.
@@ -95,9 +113,19 @@ impl Waiting {
         }
     }
 
+    /// To its end, which is told; gives the run as it is then, and the exit code.
+    pub async fn followed(
+        self,
+        opened: Opened,
+        follower: Follower,
+        worker: OwnWorker,
+    ) -> Result<(RunRow, u8)> {
+        follow_and_work(opened, follower, self, worker).await
+    }
+
     pub async fn follow(self, opened: Opened, follower: Follower, worker: OwnWorker) -> Result<u8> {
         let format = self.output;
-        let (run, code) = follow_and_work(opened, follower, self, worker).await?;
+        let (run, code) = self.followed(opened, follower, worker).await?;
         if format != Format::Table {
             print(&format.object(&run.object()))?;
         }
@@ -114,10 +142,36 @@ pub struct OwnWorker {
 }
 
 impl OwnWorker {
-    fn of(playbooks: Playbooks) -> OwnWorker {
+    pub fn of(playbooks: Playbooks) -> OwnWorker {
         let tenant = named_tenant().map(str::to_owned);
         let options = Options { playbooks, tenant, passed_env: PassedEnv::of_person(), ..Options::default() };
         OwnWorker { options, first: None }
+    }
+
+    fn executes(&self, run: &RunRow) -> bool {
+        self.options.executes(run.playbook.as_deref(), run.carried.as_ref())
+    }
+
+    /// Before a run is taken that this process could only give back.
+    pub fn check(&self, playbook: Option<&str>, carried: Option<&Value>) -> Result {
+        match playbook.filter(|_| !self.options.executes(playbook, carried)) {
+            None => Ok(()),
+            Some(playbook) => {
+                let name = playbook.split_once('@').map_or(playbook, |(name, _)| name);
+                let message = format!(
+                    "here: the playbook {} is not here\n  --wait leaves it to a worker that has it; run start and run replay take --playbooks DIR, with this version of it",
+                    terminal::name(name)
+                );
+                Err(Failed::new(BAD_INPUT, message))
+            }
+        }
+    }
+
+    /// How it takes a run.
+    fn take(&self) -> Take {
+        let Options { name, lease, .. } = &self.options;
+        let lease = Some(Span::from_ms(lease.as_millis() as i64));
+        Take { worker: name.clone(), lease, start: true }
     }
 }
 
@@ -131,13 +185,15 @@ async fn follow_and_work(
     let run_id = follower.run_id().to_owned();
     let run = explained(&*store, &run_id).await?;
     // What this process's loops acknowledge cannot be waited for before they run.
-    let is_left = waiting.here || nobody_takes(&run) || (opened.has_loops() && is_on_its_way(&run));
+    let is_on_its_way = is_on_its_way(&run, store.now().await?);
+    let is_left = waiting.here || nobody_takes(&run) || (opened.has_loops() && is_on_its_way);
     let head_start = if is_left { Duration::ZERO } else { HEAD_START };
     worker.options.only = Some(run_id.clone());
-    worker.options.projection = opened.projection();
+    worker.options.projection = opened.projection()?;
+    let may_work = worker.executes(&run);
     let (stage, shutdown) = watch::channel(Stage::Working);
     let (named, own_name) = watch::channel(None);
-    let working = tokio::spawn(work_if_nobody_does(opened, worker, head_start, shutdown, named));
+    let working = tokio::spawn(work_if_nobody_does(opened, (worker, may_work), head_start, shutdown, named));
     let gave_up = match follower.follow_until(&*store, waiting.timeout).await? {
         Stopped::AtRest => None,
         Stopped::TimedOut => Some((TIMED_OUT, "not done in time")),
@@ -152,7 +208,8 @@ async fn follow_and_work(
                 return Ok((find(&*store, &run_id).await?, code));
             }
         } else {
-            tell(&format!("{run_id} goes on: waypost run watch {}", short(&run_id)));
+            let watch = suggested(&format!("run watch {}", short(&run_id)));
+            tell(&format!("{run_id} goes on: {watch}"));
         }
     }
     stage.send_replace(Stage::Draining);
@@ -188,41 +245,58 @@ async fn stop(store: &dyn Store, follower: &mut Follower, run_id: &str, why: &st
     if store.command(cancel).await.is_err() {
         return Ok(Stopped::AtRest);
     }
-    tell(&format!("{why}: the run is cancelled; Ctrl-C again does not wait for that"));
+    tell(&format!("{why}: the run is cancelled; a second signal (Ctrl-C) does not wait for that"));
     follower.follow_until(store, None).await
 }
 
-/// Gives others their head start, and works the run if it still waits then. Its worker's name is told once there is one.
+/// The run's last event, if nobody holds it and a worker may take it: it waits in its queue, was given back, or its worker is gone.
+fn left_since(run: &RunRow, now: Time) -> Option<u64> {
+    let is_due = match (run.phase(), &run.run.lease) {
+        (Phase::Ready, _) => run.run.available_at.is_none_or(|due| due <= now),
+        (Phase::Held, Some(lease)) if lease.is_vacant() => lease.until <= now,
+        (Phase::Held, Some(lease)) => lease.is_expired(now),
+        _ => false,
+    };
+    is_due.then_some(run.run.seq)
+}
+
+/// Gives others their head start, each time that the run is left to whoever takes it, and works it if it still waits then. Its worker's
+/// name is told once there is one. What this process cannot execute it leaves alone: its loops are all that it does for it.
 async fn work_if_nobody_does(
     opened: Opened,
-    own: OwnWorker,
+    (own, may_work): (OwnWorker, bool),
     head_start: Duration,
     mut shutdown: watch::Receiver<Stage>,
     named: watch::Sender<Option<String>>,
 ) {
     let store = opened.store();
-    let may_take =
-        |run: RunRow, now| run.phase() == Phase::Ready && run.run.available_at.is_none_or(|due| due <= now);
+    // It waits since it was queued, for all that is known.
+    let (mut left, mut is_first) = (None, true);
     while !head_start.is_zero() {
         tokio::select! {
             () = tokio::time::sleep(head_start) => {}
             _ = shutdown.wait_for(|stage| *stage != Stage::Working) => return,
         }
         let run_id = own.options.only.as_deref().unwrap_or_default();
-        let look = async { Ok::<_, Failed>(may_take(find(&*store, run_id).await?, store.now().await?)) };
-        if look.await.unwrap_or(false) {
+        let look = async { Ok::<_, Failed>(left_since(&find(&*store, run_id).await?, store.now().await?)) };
+        let since = look.await.unwrap_or(None);
+        if since.is_some() && (is_first || since == left) {
             break;
         }
+        (left, is_first) = (since, false);
     }
-    let worker = Worker::new(store.clone(), own.options);
-    let worker = match own.first {
-        Some((claimed, asked_at)) => worker.holding(claimed, asked_at),
-        None => worker,
-    };
-    named.send_replace(Some(worker.name().to_owned()));
-    match opened.supervised(worker.name(), None, shutdown).await {
+    let name = own.options.name.clone();
+    let worker = may_work.then(|| {
+        let worker = Worker::new(store.clone(), own.options);
+        match own.first {
+            Some((claimed, asked_at)) => worker.holding(claimed, asked_at),
+            None => worker,
+        }
+    });
+    named.send_replace(worker.as_ref().map(|worker| worker.name().to_owned()));
+    match opened.supervised(&name, None, shutdown).await {
         Ok(supervised) => {
-            let _ = supervised.run(Some(worker)).await;
+            let _ = supervised.run(worker).await;
         }
         Err(failed) => failed.tell(),
     }

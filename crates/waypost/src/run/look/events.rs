@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use clap::Args;
-use serde_json::Value;
 use waypost_store::{EventRow, ItemRow, Store, iso};
 
 use crate::output::{Format, Result, cells, print_list, table_within, width};
@@ -92,10 +91,4 @@ pub fn message(event: &EventRow, items: &[ItemRow]) -> String {
     let forced = (event.payload["forced"] == true).then_some("forced");
     let told: Vec<&str> = forced.into_iter().chain(reason).collect();
     if told.is_empty() { event.message.clone() } else { format!("{} ({})", event.message, told.join(": ")) }
-}
-
-/// The lines of an `output` event, each with the stream that it came from.
-pub fn output_lines(payload: &Value) -> impl Iterator<Item = (&str, &str)> {
-    let lines = payload["lines"].as_array().map(Vec::as_slice).unwrap_or_default();
-    lines.iter().filter_map(|line| Some((line.get(0)?.as_str()?, line.get(1)?.as_str()?)))
 }

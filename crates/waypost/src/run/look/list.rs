@@ -6,13 +6,13 @@ use comfy_table::Cell;
 use waypost_kernel::Span;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::text::terminal;
-use waypost_store::{Filter, Needs, Parts, RunRow, Store, StoreError};
+use waypost_store::{Filter, Needs, Parts, RunRow, Store};
 
 use super::{waits, worked};
 use crate::output::{
     Column, Format, Result, cell, cut, fitted, print_list, status, table_within, tell, width,
 };
-use crate::place::{Opened, tenant};
+use crate::place::{Opened, suggested, tenant};
 use crate::run::ids::shorts;
 use crate::run::times::{Clock, age};
 
@@ -57,8 +57,8 @@ pub async fn list(opened: &Opened, flags: List) -> Result {
         needs,
         text: flags.text,
         limit: flags.limit,
-        cursor: None,
         include: Parts::NONE,
+        ..Filter::default()
     };
     let asked = filter.clone();
     // A server looks at the words itself.
@@ -76,8 +76,10 @@ pub async fn list(opened: &Opened, flags: List) -> Result {
             break filter.cursor.is_some();
         }
     };
-    if let Some(queue) = asked.queue.as_ref().filter(|_| runs.is_empty()) {
-        check_known(&*store, queue).await?;
+    if let Some(queue) = asked.queue.as_ref().filter(|_| runs.is_empty())
+        && let Some(unknown) = unknown_queue(&*store, queue).await?
+    {
+        tell(&unknown);
     }
     let runs = explained(&*store, runs).await?;
     let clock = Clock::at(store.now().await?);
@@ -92,7 +94,7 @@ pub async fn list(opened: &Opened, flags: List) -> Result {
     print_list(objects, flags.output, || match (runs.is_empty(), asked.is_narrowed()) {
         (false, _) => as_table(&runs, &worked, &clock, width()),
         (true, true) => "no run matches".to_owned(),
-        (true, false) => "no runs; start one: waypost run start --wait -- echo hi".to_owned(),
+        (true, false) => format!("no runs; start one: {}", suggested("run start --wait -- echo hi")),
     })
 }
 
@@ -105,24 +107,23 @@ async fn explained(store: &dyn Store, runs: Vec<RunRow>) -> Result<Vec<RunRow>> 
     Ok(all)
 }
 
-/// A queue that never had a run and has no setting is most likely a typing error.
-pub async fn check_known(store: &dyn Store, queue: &str) -> Result {
+/// A queue that never had a run and has no setting may be a typing error: in words. Names of queues are anybody's, so that it is no error.
+pub async fn unknown_queue(store: &dyn Store, queue: &str) -> Result<Option<String>> {
     let queues = store.queues(Some(tenant().to_owned())).await?;
     if queues.iter().any(|known| known.name == queue) {
-        return Ok(());
+        return Ok(None);
     }
     let any =
         Filter { tenant: tenant().into(), queue: Some(queue.to_owned()), limit: 1, ..Filter::default() };
     if !store.runs(any).await?.runs.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let names: Vec<&str> = queues.iter().map(|known| known.name.as_str()).collect();
     let known = match names.is_empty() {
         true => "no queue has runs that wait or are worked, or a setting".to_owned(),
         false => waypost_schema::instead_of(queue, &names),
     };
-    let message = format!("no run is or was in {}; {known}", waypost_schema::quoted(queue));
-    Err(StoreError::invalid("queue", message).into())
+    Ok(Some(format!("queue: no run is or was in {}; {known}", waypost_schema::quoted(queue))))
 }
 
 const COLUMNS: [Column; 10] = [

@@ -112,7 +112,7 @@ pub async fn logs(store: &dyn Store, flags: Logs) -> Result {
         }
         last.drain(..).try_for_each(|line| put(&line, &style, &mut all))?;
         is_first = false;
-        if !flags.follow || is_at_rest(&row) {
+        if !flags.follow || is_at_rest(&row, store.now().await?) {
             break;
         }
         // The events may be ahead of the row: nobody waits for another one then.

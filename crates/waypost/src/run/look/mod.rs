@@ -3,7 +3,9 @@
 pub mod events;
 pub mod list;
 pub mod logs;
+pub mod operations;
 pub mod show;
 mod steps;
+pub mod targets;
 pub mod waits;
 pub mod worked;

@@ -3,18 +3,24 @@
 use clap::Args;
 use serde_json::Value;
 use waypost_kernel::Time;
-use waypost_kernel::lifecycle::{DecisionPart, Phase};
+use waypost_kernel::lifecycle::{DecisionPart, Outcome, Phase};
 use waypost_kernel::text::terminal::{indented, name};
 use waypost_store::{EventRow, ItemRow, RunRow, Store};
+use waypost_worker::cleanup_failed_in_words;
+use waypost_worker::targets::has_targets;
 
 use super::events::{all_events, events_table};
-use super::{steps, waits, worked};
+use super::{operations, steps, targets, waits, worked};
 use crate::output::{Format, Result, cells, print, table_within, width};
+use crate::place::suggested;
 use crate::run::ids::{explained, short};
 use crate::run::times::{Clock, age};
 
 /// Shown elsewhere, or for programs.
 const NOT_SHOWN: [&str; 3] = ["console_log", "worked", "artifacts"];
+
+/// Failed targets that are shown.
+const FIRST_FAILURES: usize = 10;
 
 #[derive(Debug, Args)]
 #[command(
@@ -35,16 +41,35 @@ pub async fn show(store: &dyn Store, flags: Show) -> Result {
     let run = explained(store, &flags.run).await?;
     if flags.output != Format::Table {
         let mut object = run.object();
-        if flags.verbose {
+        if flags.verbose && !has_targets(&run) {
             let items = store.items(run.id().to_owned(), None).await?;
             object["steps"] = items.iter().map(ItemRow::object).collect();
         }
         return print(&flags.output.object(&object));
     }
     let clock = Clock::at(store.now().await?);
-    let items = store.items(run.id().to_owned(), None).await?;
+    // A hundred thousand targets are not read to be shown.
+    let items = match has_targets(&run) {
+        true => Vec::new(),
+        false => store.items(run.id().to_owned(), None).await?,
+    };
     let events = all_events(store, run.id(), 0).await?;
-    print(&page(&run, &items, &events, &clock, (width(), flags.verbose)))
+    let page = page(&run, &items, &events, &clock, (width(), flags.verbose));
+    let operation = operations::summary(&run).into_iter().chain(operations::listed(&run));
+    let operation = Some(operation.collect::<Vec<_>>().join("\n\n")).filter(|text| !text.is_empty());
+    let bulk = bulk(store, &run).await?.or(operation);
+    print(&bulk.map_or_else(|| page.clone(), |bulk| format!("{page}\n\n{bulk}")))
+}
+
+/// Of a bulk change: what its preview comes to, how many targets are how, and the first that failed.
+async fn bulk(store: &dyn Store, run: &RunRow) -> Result<Option<String>> {
+    let Some(summary) = targets::summary(store, run).await? else { return Ok(None) };
+    let preview = targets::preview_in_words(run).filter(|_| run.phase() == Phase::Draft);
+    let states = run.lifecycle.items.first().map(|kind| &kind.states);
+    let failed = states.into_iter().flatten().find(|state| state.outcome == Some(Outcome::Failed));
+    let mut pages = targets::Pages::new(run, failed.map(|state| state.name.to_string()), FIRST_FAILURES);
+    let first = pages.next(store).await?.map(|items| targets::table_of(&items));
+    Ok(Some(preview.into_iter().chain([summary]).chain(first).collect::<Vec<_>>().join("\n\n")))
 }
 
 /// All that is shown of a run, from all that decides it.
@@ -67,7 +92,8 @@ pub fn page(
         parts.push(events_table(events, items, width));
     } else {
         let id = short(run.id());
-        parts.push(format!("log: waypost run logs {id}   everything: waypost run show -v {id}"));
+        let [log, all] = ["logs", "show -v"].map(|verb| suggested(&format!("run {verb} {id}")));
+        parts.push(format!("log: {log}   everything: {all}"));
     }
     parts.join("\n\n")
 }
@@ -90,7 +116,15 @@ fn headline(run: &RunRow, events: &[EventRow], clock: &Clock) -> String {
     let since = if run.phase() == Phase::Held { String::new() } else { since };
     let why = failure(run).map(|why| format!(": {}", indented(&why, 2))).unwrap_or_default();
     let title = run.title.as_deref().map(|title| format!("{}\n", name(title))).unwrap_or_default();
-    format!("{title}{}{since}{took}{why}", name(run.status()))
+    let unclean = unclean(run).map(|words| format!("\n{}", indented(&words, 2))).unwrap_or_default();
+    format!("{title}{}{since}{took}{why}{unclean}", name(run.status()))
+}
+
+/// That cleanups failed, unless that is what the run failed by.
+pub fn unclean(run: &RunRow) -> Option<String> {
+    let is_told = |words: &String| run.run.failure.as_ref().is_some_and(|it| it.message.contains(&**words));
+    let words = cleanup_failed_in_words(run).filter(|words| !is_told(words))?;
+    Some(format!("cleanup failed: {words}"))
 }
 
 /// Why it failed. Where retries ran out, what the last try said, and how many there were.
@@ -150,7 +184,10 @@ fn facts(run: &RunRow, events: &[EventRow], clock: &Clock) -> Vec<(&'static str,
         ("metadata", object(&Value::Object((*run.metadata).clone()))),
         (
             "commands",
-            (!allowed.is_empty()).then(|| format!("{} (waypost run do {id} COMMAND)", allowed.join(", "))),
+            (!allowed.is_empty()).then(|| {
+                let give = suggested(&format!("run do {id} COMMAND"));
+                format!("{} ({give})", allowed.join(", "))
+            }),
         ),
     ]
     .into_iter()
@@ -197,7 +234,8 @@ fn reason(run: &RunRow, events: &[EventRow]) -> Option<String> {
         let reason = event.payload["reason"].as_str().filter(|reason| !reason.is_empty())?;
         Some(format!("{reason} ({} by {})", event.command, event.by))
     };
-    let said = events.iter().rev().filter(is_person).find_map(with_reason);
+    // What was said of an earlier move says nothing of how the run is now.
+    let said = events.iter().rev().find(is_person).and_then(with_reason);
     said.or_else(|| run.run.reason.as_ref().map(ToString::to_string).filter(|reason| !reason.is_empty()))
 }
 

@@ -6,6 +6,7 @@ use waypost_kernel::Span;
 use waypost_kernel::lifecycle::{Outcome, Phase};
 use waypost_kernel::text::terminal;
 use waypost_store::{ItemRow, PLACEHOLDER, RunRow};
+use waypost_worker::left_in_words;
 
 use crate::output::{Column, cell, coloured, cut, fitted, table_within};
 use crate::run::times::{Clock, age};
@@ -89,7 +90,7 @@ fn texts(run: &RunRow, item: &ItemRow, name: &str, clock: &Clock) -> Vec<String>
     // What failed before is no news of what is tried again.
     let failure = item.failure.as_ref().filter(|_| phase != Phase::Held);
     let failure = failure.map(|failure| format!("{}: {}", failure.code, failure.message));
-    let left = left_by(run, item, outcome, failure.as_deref());
+    let left = left_in_words(run, item);
     let reason = || item.details.get("reason").and_then(Value::as_str).map(str::to_owned);
     let waits = item.not_before.filter(|at| is_open && *at > now);
     let waits = waits.map(|at| format!("again {}", clock.relative(at)));
@@ -102,18 +103,4 @@ fn texts(run: &RunRow, item: &ItemRow, name: &str, clock: &Clock) -> Vec<String>
     [name, item.status.clone(), progress, took, why, output]
         .map(|text| terminal::plain(&text).into_owned())
         .to_vec()
-}
-
-/// Of a step that had begun, was not under way when its run ended, and was skipped by that: nobody began it again. One that was skipped
-/// by its handler or its playbook says how long it took, or why.
-fn left_by(run: &RunRow, item: &ItemRow, outcome: Option<Outcome>, failed: Option<&str>) -> Option<String> {
-    let is_left = outcome == Some(Outcome::Skipped)
-        && item.started_at.is_some()
-        && item.finished_at == run.run.finished_at
-        && !["duration_ms", "reason"].iter().any(|told| item.details.contains_key(*told));
-    let left = match failed {
-        Some(failed) => format!("its next try did not begin; the last: {failed}"),
-        None => "it had begun before, and was not begun again".to_owned(),
-    };
-    is_left.then_some(left)
 }

@@ -1,5 +1,6 @@
 //! What a run waits for, in words: for people who ask why nothing happens. The reason itself is the store's.
 
+use serde_json::Value;
 use waypost_kernel::text::terminal::{name, plain};
 use waypost_kernel::{Phase, Time};
 use waypost_store::RunRow;
@@ -27,10 +28,17 @@ fn countdown(run: &RunRow, now: Time) -> Option<String> {
 
 /// What a person has to decide, and how.
 pub fn decisions(run: &RunRow, now: Time) -> Option<String> {
-    let asked = blockers::of(run).filter(|_| run.phase() == Phase::Parked)?;
-    let open = blockers::open(run);
-    let decided = asked.keys().filter(|subject| !open.contains(subject));
-    let decided = decided.map(|subject| format!("{} is decided", name(subject)));
+    blockers::of(run).filter(|_| run.phase() == Phase::Parked)?;
+    let decided = run.decided().into_iter().map(|(subject, decision)| answer(subject, decision));
     let lines: Vec<String> = decided.chain(blockers::questions(run, now)).collect();
     Some(plain(&lines.join("\n")).into_owned())
+}
+
+/// `go ahead? is decided: yes, by kim (looks fine)`.
+fn answer(subject: &str, decision: &Value) -> String {
+    let text = |member: &str| decision[member].as_str().map(name);
+    let choice = text("decision").unwrap_or_default();
+    let by = text("by").map(|by| format!(", by {by}")).unwrap_or_default();
+    let reason = text("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
+    format!("{} is decided: {choice}{by}{reason}", name(subject))
 }

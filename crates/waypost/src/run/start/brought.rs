@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use waypost_kernel::Catalog;
 use waypost_store::NewRun;
+use waypost_worker::playbook::Playbook;
 use waypost_worker::playbook::known::{LeftOpen, fill};
-use waypost_worker::playbook::{CannotStart, Playbook};
 
 use crate::output::{BAD_INPUT, Failed, Result};
 
@@ -24,10 +24,8 @@ pub fn of_playbook(
     let playbook = Playbook::load_with(file, catalog).map_err(|problems| bad(problems.to_string()))?;
     let input = with_typed(&playbook, &new.input, typed);
     let open = LeftOpen { queue: queue.is_none(), priority: priority.is_none(), lifecycle: true };
-    let started = fill(&playbook, catalog, NewRun { input, ..new }, open).map_err(|error| match error {
-        CannotStart::BulkChange => bad(format!("{}: {error}", file.display())),
-        error => bad(error.to_string()),
-    })?;
+    let started =
+        fill(&playbook, catalog, NewRun { input, ..new }, open).map_err(|error| bad(error.to_string()))?;
     let carried = json!({ "playbook": { "file": playbook.file.to_string_lossy(), "text": playbook.text } });
     Ok((NewRun { carried: Some(carried), ..started }, playbook))
 }

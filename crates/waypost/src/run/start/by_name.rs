@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use waypost_kernel::lifecycle::Kind;
-use waypost_kernel::{Catalog, Guard, Lifecycle, Phase, StateId};
-use waypost_store::{NewRun, Store};
+use waypost_kernel::{Catalog, Guard, Lifecycle, Phase, StateId, Time};
+use waypost_store::{NewRun, Store, iso};
 use waypost_worker::playbook::known::{self, LeftOpen, NotKnown};
-use waypost_worker::playbook::{Playbook, Playbooks, preview};
+use waypost_worker::playbook::{Opening, Outside, Playbook, Playbooks, Window, preview};
 
 use super::brought::{of_playbook, with_typed};
-use super::{Flags, common, of_command, split};
+use super::{Flags, bulk, common, of_command, split};
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print};
 use crate::place::{Place, lifecycles, tenant};
 use crate::run::ids::find;
+use crate::run::look::targets::in_words_of;
 use crate::times::not_before;
 
 /// A request for a run, and what this process knows of its playbook.
@@ -170,14 +171,48 @@ pub async fn dry_run(place: &Place, flags: &Flags) -> Result {
     let Some(lifecycle) = catalog.latest(&new.lifecycle) else {
         return Err(Failed::new(BAD_INPUT, format!("lifecycle: there is no {:?}", new.lifecycle)));
     };
-    let plan = preview(&new, lifecycle, playbook.as_deref());
+    let mut plan = preview(&new, lifecycle, playbook.as_deref());
+    let looked = match &playbook {
+        Some(playbook) => bulk::looked_at(playbook, &new).await?,
+        None => None,
+    };
+    if let Some(looked) = &looked {
+        plan["preview"] = looked.object();
+    }
+    let window = playbook.as_ref().and_then(|playbook| playbook.window.as_ref());
+    let window = match window {
+        Some(window) => Some(window_in_words(window, store.now().await?)),
+        None => None,
+    };
     print(&match flags.waiting.output {
-        Format::Table => in_words(&plan),
+        Format::Table => {
+            let words = looked.as_ref().map(|looked| format!("\n{}", in_words_of(looked)));
+            format!("{}{}", in_words(&plan, window), words.unwrap_or_default())
+        }
         format => format.object(&plan),
     })
 }
 
-fn in_words(plan: &Value) -> String {
+/// `mon, tue 22:00 to 04:00 (Europe/Kyiv); it is closed, and steps wait until it opens at …`.
+fn window_in_words(window: &Window, now: Time) -> String {
+    let told = window.to_json();
+    let days: Vec<&str> =
+        told["weekdays"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let text = |name: &str| told[name].as_str().unwrap_or_default();
+    let days = if days.len() == 7 { "every day".to_owned() } else { days.join(", ") };
+    let becomes = match window.outside {
+        Outside::Wait => "steps wait until then",
+        Outside::Fail => "a step that is due fails",
+    };
+    let is_now = match window.at(now) {
+        Opening::Open { until } => format!("open until {}", iso(until)),
+        Opening::Closed { opens: Some(opens) } => format!("closed until {}: {becomes}", iso(opens)),
+        Opening::Closed { opens: None } => "closed".to_owned(),
+    };
+    format!("{days} {} to {} ({}); {is_now}", text("from"), text("to"), text("timezone"))
+}
+
+fn in_words(plan: &Value, window: Option<String>) -> String {
     let text = |name: &str| plan[name].as_str().map(str::to_owned);
     let what = text("playbook").unwrap_or_else(|| "a command".to_owned());
     let mut lines = vec![format!(
@@ -192,6 +227,9 @@ fn in_words(plan: &Value) -> String {
     }
     if let Some(at) = text("schedule_at") {
         line("not before", format!(" {at}"));
+    }
+    if let Some(window) = window {
+        line("window", window);
     }
     line("input", plan["input"].to_string());
     lines.extend(steps_in_words(&plan["steps"]));

@@ -1,6 +1,7 @@
 //! `waypost run start`, and `run replay`, which starts a run like an old one.
 
 pub mod brought;
+mod bulk;
 pub mod by_name;
 pub mod replay;
 
@@ -109,13 +110,16 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
         return Err(Failed::new(BAD_INPUT, message));
     }
     let catalog = lifecycles(&*store).await?;
-    let Planned { new, own, .. } = planned(&*store, &catalog, &flags).await?;
+    let Planned { new, own, playbook } = planned(&*store, &catalog, &flags).await?;
     let (started, worker) = flags.waiting.enqueue(&*store, new, own).await?;
     let run_id = started.run.id().to_owned();
     if started.replayed {
         tell(&format!("{run_id} was started before with this key"));
     }
     let output = flags.waiting.output;
+    if let Some(playbook) = playbook.filter(|playbook| playbook.rule.is_some()) {
+        return bulk::started(opened, started.run, &playbook, flags.waiting, worker).await;
+    }
     if !flags.waiting.follows() {
         let text = match output {
             Format::Table => run_id,

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::Value;
+use waypost_kernel::Phase;
 use waypost_store::NewRun;
 use waypost_worker::playbook::Playbook;
 use waypost_worker::replay::{CannotReplay, Edit, ReplayFrom, replay as replayed};
+use waypost_worker::targets::has_targets;
 
 use super::brought::with_typed;
 use super::by_name::folder;
-use super::{pairs, split};
+use super::{bulk, pairs, split};
 use crate::output::{BAD_INPUT, Failed, Result};
 use crate::place::{Opened, lifecycles};
 use crate::run::follow::wait::Waiting;
@@ -64,9 +66,16 @@ pub async fn replay(opened: Opened, flags: Replay) -> Result<u8> {
     let edit: Option<&Edit<'_>> = if flags.inputs.is_empty() { None } else { Some(&edit) };
     let new = replayed(&*store, &catalog, &old, &from, edit).await.map_err(|error| match error {
         CannotReplay::Store(error) => error.into(),
+        // As it was asked for.
+        CannotReplay::Field("from", message) if flags.failed => {
+            Failed::new(BAD_INPUT, format!("failed: {message}"))
+        }
         error => Failed::new(BAD_INPUT, error.to_string()),
     })?;
     let own = folder(flags.playbooks.as_deref(), &catalog)?;
     let (started, worker) = flags.waiting.enqueue(&*store, NewRun { by: user(), ..new }, own).await?;
+    if started.run.phase() == Phase::Draft && has_targets(&started.run) {
+        return bulk::gathered(opened, started.run, flags.waiting, worker).await;
+    }
     flags.waiting.go_on_with(opened, started.run, worker).await
 }

@@ -12,13 +12,13 @@ use serde_json::Value;
 use crate::support::{Running, Shop};
 
 /// A simulator that is served, and the line that it printed.
-struct Served {
-    process: Running,
-    line: Value,
+pub struct Served {
+    pub process: Running,
+    pub line: Value,
 }
 
 impl Served {
-    fn start(folder: &Shop, args: &[&str]) -> Served {
+    pub fn start(folder: &Shop, args: &[&str]) -> Served {
         let mut process = folder.spawn(&[&["simulate"], args].concat());
         let mut line = String::new();
         BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -42,14 +42,14 @@ impl Served {
     }
 
     #[track_caller]
-    fn get(&self, path: &str) -> Value {
+    pub fn get(&self, path: &str) -> Value {
         let (status, body) = self.ask("GET", path, &[], &Value::Null);
         assert_eq!(status, 200, "{path}: {body}");
         body
     }
 
     /// Asked to, it ends well.
-    fn stop(mut self) {
+    pub fn stop(mut self) {
         self.process.signal("TERM");
         assert_eq!(self.process.end(), Some(0));
     }

@@ -9,8 +9,16 @@ const SUMMARY: &str = "docs/SUMMARY.md";
 fn complaints(tree: &Tree) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     let paths: BTreeSet<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
-    let is_there =
-        |path: &str| paths.contains(path) || paths.iter().any(|file| file.starts_with(&format!("{path}/")));
+    // A picture has no text, and is not among the files. One that is larger is too large for a page.
+    let is_picture = |path: &str| {
+        let file = path.ends_with(".png").then(|| std::fs::metadata(tree.root.join(path)));
+        file.is_some_and(|found| found.is_ok_and(|file| file.len() < 200_000))
+    };
+    let is_there = |path: &str| {
+        paths.contains(path)
+            || paths.iter().any(|file| file.starts_with(&format!("{path}/")))
+            || is_picture(path)
+    };
     let mut in_book = BTreeSet::new();
     for file in tree.files.iter().filter(|file| file.has_extension(&["md"])) {
         for (line, link) in links(file) {

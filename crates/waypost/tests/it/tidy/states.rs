@@ -22,10 +22,29 @@ const EXCEPTIONS: &[Exception] = &[
     Exception { path: "crates/server/src/openapi.rs", subject: "requested", reason: MEMBER },
     Exception { path: "crates/server/src/problem.rs", subject: "requested", reason: MEMBER },
     Exception { path: "crates/store/src/json/wire.rs", subject: "requested", reason: MEMBER },
+    Exception { path: "crates/store/src/seam/agents.rs", subject: "paused", reason: AGENT },
+    Exception { path: "crates/store/src/seam/agents.rs", subject: "failed", reason: AGENT },
+    Exception { path: "crates/server/src/api/wire/shapes.rs", subject: "failed", reason: AGENT },
+    Exception { path: "crates/server/src/api/wire/proposals.rs", subject: "pending", reason: COUNTER },
+    Exception { path: "crates/server/src/api/wire/proposals.rs", subject: "processed", reason: COUNTER },
+    Exception { path: "crates/server/src/api/wire/proposals.rs", subject: "rejected", reason: COUNTER },
+    Exception { path: "crates/server/src/api/wire/proposals.rs", subject: "expired", reason: COUNTER },
+    Exception { path: "crates/server/src/api/wire/target_requests.rs", subject: "applied", reason: TRIED },
+    Exception { path: "crates/server/src/api/targets.rs", subject: "applied", reason: TRIED },
+    Exception { path: "crates/store/src/postgres/schema/enter.sql", subject: "expired", reason: MEMBER },
+    Exception { path: "crates/kernel/src/alert.rs", subject: "pending", reason: ALERT },
+    Exception { path: "crates/server/src/api/wire/shapes.rs", subject: "pending", reason: ALERT },
     Exception { path: "crates/store/src/seam/schedules.rs", subject: "paused", reason: COUNTER },
     Exception { path: "crates/store/src/seam/schedules.rs", subject: "failed", reason: COUNTER },
     Exception { path: "crates/server/src/schedule_metrics.rs", subject: "paused", reason: COUNTER },
     Exception { path: "crates/store/src/json/schedule_wire.rs", subject: "skipped", reason: MEMBER },
+    Exception { path: "crates/server/src/console/pages/queues.rs", subject: "paused", reason: MEMBER },
+    Exception {
+        path: "crates/server/src/console/pages/schedules/one.rs",
+        subject: "skipped",
+        reason: MEMBER,
+    },
+    Exception { path: "crates/server/src/console/pages/replay.rs", subject: "failed", reason: MEMBER },
     Exception {
         path: "crates/store/src/postgres/schema/by_hand_items.sql",
         subject: "failed",
@@ -35,8 +54,11 @@ const EXCEPTIONS: &[Exception] = &[
 ];
 const KEY: &str = "a key of `waypost.toml`, which lifecycles also use for a state";
 const COUNTER: &str = "a counter's name, which lifecycles also use for a state";
-const MEMBER: &str =
-    "a member of the queue or schedule object or of a refusal, which a lifecycle also uses for a state";
+const MEMBER: &str = "a member of the queue or schedule object, of a request or of a refusal, which a lifecycle also uses for a state";
+const AGENT: &str =
+    "an agent's state, or a member of the agent object, which lifecycles also use for a state";
+const TRIED: &str = "what came of a target's try, which a lifecycle also uses for a state";
+const ALERT: &str = "an alert's status as Prometheus calls it, which lifecycles also use for a state";
 const OUTCOME: &str = "an outcome's name, which lifecycles also use for a state";
 
 fn complaints(tree: &Tree) -> Vec<Complaint> {

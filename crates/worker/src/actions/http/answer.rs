@@ -18,6 +18,7 @@ pub(super) struct Told {
     pub status: u16,
     pub content_type: Option<String>,
     pub retry_after: Option<String>,
+    pub link: Option<String>,
     pub body: Heard,
 }
 
@@ -33,7 +34,19 @@ impl Told {
             200..=299 => self.outcome(mask).map(|outcome| outcome.masked(mask).cleaned()),
             _ => Ok(self.refusal(whereto, mask).cleaned()),
         };
-        Reply { status: Some(self.status), outcome, is_known: true }
+        let code = if matches!(self.status, 200..=299) { None } else { self.code() };
+        Reply { status: Some(self.status), code, outcome, is_known: true }
+    }
+
+    /// What a refusal calls itself, where it is JSON that does: never a part of its words.
+    fn code(&self) -> Option<String> {
+        const PLACES: [&str; 5] =
+            ["/code", "/error/code", "/errors/0/code", "/errors/0/extensions/code", "/error"];
+        let said: Value = serde_json::from_slice(without_bom(&self.body.bytes)).ok()?;
+        let code = PLACES.iter().find_map(|place| said.pointer(place)?.as_str())?;
+        let is_code = !code.is_empty()
+            && code.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+        (is_code && code.len() <= 64).then(|| code.to_owned())
     }
 
     /// As `reply`, and nothing is cut.
@@ -117,7 +130,7 @@ fn text(bytes: &[u8]) -> Value {
 }
 
 /// The class of an error, and whether another try may fare better.
-fn class(status: u16) -> (&'static str, bool) {
+pub(super) fn class(status: u16) -> (&'static str, bool) {
     match status {
         429 => ("RATE_LIMIT", true),
         408 => ("TIMEOUT", true),
@@ -146,6 +159,7 @@ mod tests {
             status,
             content_type: content_type.map(str::to_owned),
             retry_after: Some("7".to_owned()),
+            link: None,
             body: Heard { bytes: body.to_vec(), is_whole: true },
         };
         told.reply("GET https://shop.example/x", &Mask::new(["s3cret"]))

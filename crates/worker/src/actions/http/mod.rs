@@ -3,6 +3,7 @@
 
 mod address;
 mod answer;
+mod chat;
 
 use std::error::Error as _;
 use std::fmt;
@@ -16,9 +17,10 @@ use std::time::{Duration, Instant};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Response, Url, redirect};
+use serde_json::Value;
 
-use super::{Body, Call, Http, Mask};
-use crate::outcome::Outcome;
+use super::{Body, Call, Http, Mask, Reads};
+use crate::outcome::{Outcome, Word};
 use answer::{Heard, Told};
 
 pub use address::refusal;
@@ -67,10 +69,55 @@ pub struct Client {
 pub struct Reply {
     /// Nothing: there was no answer.
     pub status: Option<u16>,
+    /// Of a refusal: what it calls itself, if it does.
+    pub code: Option<String>,
     /// What it means, as for every handler; the error is what is wrong with an Outcome.
     pub outcome: Result<Outcome, String>,
     /// False: the request may have been carried out although no answer came, and is sent again with the same key.
     pub is_known: bool,
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Page {
+    pub value: Value,
+    /// The address of the next one, as the header `Link` says.
+    pub next: Option<String>,
+}
+
+/// Why a page did not come.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NoPage {
+    pub words: String,
+    /// It may come the next time.
+    pub may_come: bool,
+    /// Not before this.
+    pub wait: Option<Duration>,
+}
+
+impl NoPage {
+    fn of(outcome: Result<Outcome, String>) -> NoPage {
+        match outcome {
+            Ok(outcome) => NoPage {
+                may_come: outcome.word == Some(Word::Retry),
+                wait: outcome.retry_after,
+                words: outcome.message.unwrap_or_else(|| "there was no answer".to_owned()),
+            },
+            Err(words) => NoPage { words, may_come: false, wait: None },
+        }
+    }
+}
+
+/// `<https://…>; rel="next"` of a header that may have others.
+fn next_link(header: &str) -> Option<&str> {
+    header.split(',').find_map(|link| {
+        let (address, rest) = link.trim().strip_prefix('<')?.split_once('>')?;
+        let is_next = |part: &str| {
+            let value = part.trim().strip_prefix("rel=")?.trim_matches('"');
+            value.split_ascii_whitespace().any(|word| word.eq_ignore_ascii_case("next")).then_some(())
+        };
+        rest.split(';').find_map(is_next).map(|()| address)
+    })
 }
 
 impl Client {
@@ -110,6 +157,7 @@ impl Client {
             Ok(told) => told.reply(&whereto(request), mask),
             Err(reply) => reply,
         }
+        .read_as(request.reads)
     }
 
     /// What a good answer of up to `most` bytes holds, whole: an output of a step would be cut. Anything else is an
@@ -129,6 +177,28 @@ impl Client {
         match outcome.message {
             Some(message) => Err(message),
             None => Ok(outcome),
+        }
+    }
+
+    /// One page of a list, with what its header `Link` says is next.
+    pub(crate) async fn page(
+        &self,
+        request: &Http,
+        call: &Call,
+        timeout: Duration,
+        mask: &Mask,
+        most: usize,
+    ) -> Result<Page, NoPage> {
+        let told = match self.ask(request, call, timeout, mask, most).await {
+            Ok(told) => told,
+            Err(reply) => return Err(NoPage::of(reply.outcome)),
+        };
+        match told.whole(&whereto(request), mask) {
+            Ok(outcome) if outcome.message.is_none() => {
+                let next = told.link.as_deref().and_then(next_link).map(str::to_owned);
+                Ok(Page { value: outcome.output, next })
+            }
+            refused => Err(NoPage::of(refused)),
         }
     }
 
@@ -207,7 +277,7 @@ impl Client {
         };
         let message = mask.hide(&format!("{whereto}: {problem}")).into_owned();
         let outcome = Outcome { code: Some(code.to_owned()), ..Outcome::retry(&message) };
-        Reply { status: None, outcome: Ok(outcome.cleaned()), is_known: error.is_connect() }
+        Reply { status: None, code: None, outcome: Ok(outcome.cleaned()), is_known: error.is_connect() }
     }
 }
 
@@ -218,10 +288,19 @@ impl fmt::Debug for Client {
 }
 
 impl Reply {
+    fn read_as(self, reads: Reads) -> Reply {
+        match reads {
+            Reads::Outcome => self,
+            Reads::Chat { is_json } => {
+                Reply { outcome: self.outcome.map(|outcome| chat::read(outcome, is_json)), ..self }
+            }
+        }
+    }
+
     /// It was not sent, and would not be the next time.
     fn refused(code: &str, message: &str) -> Reply {
         let outcome = Outcome { permanent: true, ..Outcome::fail(code, message) };
-        Reply { status: None, outcome: Ok(outcome.cleaned()), is_known: true }
+        Reply { status: None, code: None, outcome: Ok(outcome.cleaned()), is_known: true }
     }
 }
 
@@ -317,6 +396,7 @@ impl Told {
             status: response.status().as_u16(),
             content_type: header("content-type"),
             retry_after: header("retry-after"),
+            link: header("link"),
             body: Heard { bytes: Vec::new(), is_whole: true },
         }
     }
@@ -361,6 +441,13 @@ fn deepest(error: &reqwest::Error) -> String {
 
 fn whereto(request: &Http) -> String {
     format!("{} {}", request.method, without_query(&request.url))
+}
+
+/// The host that a URL calls, with its port if it is not the usual one.
+pub(crate) fn host_of(url: &str) -> Option<String> {
+    let url = Url::parse(url).ok()?;
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    url.host_str().map(|host| format!("{host}{port}"))
 }
 
 /// For messages and logs: what follows `?` may be private.

@@ -23,7 +23,7 @@ async fn secrets_reach_the_command_and_nobody_else() {
     let id = store.enqueue(vec![new]).await.expect("enqueued").remove(0).expect("a run").run.id().to_owned();
     let claimed = store.claim_run(id.clone(), "w1".into()).await.expect("claimed");
     let lease = Lease::new(&claimed, Instant::now(), Options::default().keeping());
-    let journal = Journal::new(Reporter::new(store.clone()), lease.clone(), "w1");
+    let journal = Journal::new(Reporter::new(store.clone(), Arc::default()), lease.clone(), "w1");
     let it = Try::of_run(&claimed.run, &lease, &journal, Duration::from_secs(1), 1);
     let script = r#"test "$TOKEN" = 's3cret "t0ken"' && echo "is $TOKEN" && echo "not $TOKEN" >&2
         test "$WAYPOST_STEP" = "log in" && cat | grep -q '"item":7' && echo item

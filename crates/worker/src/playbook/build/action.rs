@@ -7,6 +7,7 @@ use waypost_schema::quoted;
 
 use super::place::Place;
 use super::{Builder, no_action};
+use crate::actions::Reads;
 use crate::playbook::action::{ActionTemplate, BodyTemplate, ExecTemplate, HttpTemplate, JsonTemplate, Way};
 use crate::playbook::template::Template;
 use waypost_schema::Node;
@@ -26,24 +27,38 @@ const INTERPRETERS: [(&str, char); 11] = [
     ("node", 'e'),
 ];
 
+fn object<const N: usize>(members: [(&str, JsonTemplate); N]) -> JsonTemplate {
+    JsonTemplate::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
 impl Builder<'_> {
     pub(super) fn action(&mut self, node: &Node, place: &Place) -> ActionTemplate {
-        let way = match (node.get("exec"), node.get("http")) {
-            (Some(exec), _) => self.exec(exec, node.get("env"), place).map(Way::Exec),
-            (None, Some(http)) => {
-                if let Some(env) = node.get("env") {
-                    let message = "a request has no environment";
-                    self.problem(env, "misplaced-key", message, "use headers or json, or remove it");
-                }
-                Some(Way::Http(Box::new(self.http(http, place))))
-            }
-            (None, None) => None,
+        let way = if let Some(exec) = node.get("exec") {
+            self.exec(exec, node.get("env"), place).map(Way::Exec)
+        } else if let Some(http) = node.get("http") {
+            self.no_environment(node);
+            Some(Way::Http(Box::new(self.http(http, place))))
+        } else if let Some(chat) = node.get("chat") {
+            self.no_environment(node);
+            Some(Way::Http(Box::new(self.chat(chat, place))))
+        } else if let Some(output) = node.get("output") {
+            self.no_environment(node);
+            Some(Way::Output(self.json(output, place)))
+        } else {
+            None
         };
         match way {
             Some(way) => ActionTemplate::new(way, |name| {
                 self.inputs.iter().any(|input| input.secret && input.name == name)
             }),
             None => no_action(),
+        }
+    }
+
+    fn no_environment(&mut self, node: &Node) {
+        if let Some(env) = node.get("env") {
+            let message = "only a command has an environment";
+            self.problem(env, "misplaced-key", message, "use headers or json, or remove it");
         }
     }
 
@@ -107,12 +122,55 @@ impl Builder<'_> {
             self.problem(body, "misplaced-key", &message, "remove it, or use another method");
         }
         let allow_private = node.of::<bool>("allow_private").unwrap_or(false);
-        HttpTemplate { method, url, headers, body, allow_private }
+        HttpTemplate { method, url, headers, body, allow_private, reads: Reads::Outcome }
+    }
+
+    /// A request to a chat endpoint, as OpenAI's API has it and many others do.
+    fn chat(&mut self, node: &Node, place: &Place) -> HttpTemplate {
+        let open = place.open_to_secrets();
+        let base = node.get("url").map(|url| self.url(url, place)).unwrap_or_default();
+        let key = node.get("key").map(|key| self.template(key, &open));
+        let authorization = key.map(|key| ("authorization".to_owned(), key.with("Bearer ", "")));
+        let is_json = node.of::<bool>("json").unwrap_or(false);
+        let text = |text: &str| JsonTemplate::Plain(text.into());
+        let mut messages = Vec::new();
+        for (role, key) in [("system", "system"), ("user", "prompt")] {
+            if let Some(said) = node.get(key) {
+                let content = JsonTemplate::Text(self.template(said, &open).with("", ""));
+                let message = [("role", text(role)), ("content", content)];
+                messages.push(object(message));
+            }
+        }
+        let model = node.get("model").map(|model| self.template(model, place)).unwrap_or_default();
+        let mut body = vec![
+            ("model".to_owned(), JsonTemplate::Text(model.with("", ""))),
+            ("messages".to_owned(), JsonTemplate::List(messages)),
+        ];
+        if is_json {
+            let format = object([("type", text("json_object"))]);
+            body.push(("response_format".to_owned(), format));
+        }
+        for key in ["temperature", "max_tokens"] {
+            body.extend(node.get(key).map(|value| (key.to_owned(), JsonTemplate::Plain(value.to_json()))));
+        }
+        HttpTemplate {
+            method: "POST".to_owned(),
+            url: base.joined("/chat/completions"),
+            headers: authorization.into_iter().collect(),
+            body: BodyTemplate::Json(JsonTemplate::Object(body)),
+            allow_private: node.of::<bool>("allow_private").unwrap_or(false),
+            reads: Reads::Chat { is_json },
+        }
     }
 
     fn url(&mut self, node: &Node, place: &Place) -> Template {
+        self.url_of(node, node.text(), place)
+    }
+
+    /// `text` is the URL that was made of what the node says.
+    pub(super) fn url_of(&mut self, node: &Node, text: &str, place: &Place) -> Template {
         self.not_empty(node);
-        let template = self.template(node, place);
+        let template = self.template_of(node, text, place);
         let beginning = template.beginning();
         let problem = match template.literal() {
             Some("") => None,

@@ -30,6 +30,7 @@ pub struct Place {
     sees: Sees,
     has_item: bool,
     has_target: bool,
+    has_page: bool,
     may_hold_secrets: bool,
 }
 
@@ -47,7 +48,13 @@ enum Sees {
 
 impl Place {
     pub fn before_all_steps() -> Place {
-        Place { sees: Sees::None, has_item: false, has_target: false, may_hold_secrets: false }
+        Place {
+            sees: Sees::None,
+            has_item: false,
+            has_target: false,
+            has_page: false,
+            may_hold_secrets: false,
+        }
     }
 
     /// `at`: its place among the steps; none for a cleanup.
@@ -67,6 +74,11 @@ impl Place {
         Place { has_target: true, ..Place::before_all_steps() }
     }
 
+    /// In a request for targets, page by page.
+    pub fn with_page() -> Place {
+        Place { has_page: true, ..Place::before_all_steps() }
+    }
+
     pub fn open_to_secrets(self) -> Place {
         Place { may_hold_secrets: true, ..self }
     }
@@ -78,6 +90,7 @@ impl Place {
             ("steps", !matches!(self.sees, Sees::None | Sees::BeforeStep(0))),
             ("item", self.has_item),
             ("target", self.has_target),
+            ("page", self.has_page),
             ("run", true),
         ];
         all.into_iter().filter(|(_, is_here)| *is_here).map(|(name, _)| name).collect()
@@ -103,7 +116,13 @@ impl Builder<'_> {
             ["target", ..] => Some((
                 "unknown-variable",
                 "there is no `target` here".to_owned(),
-                "use it in [apply], [fetch] and [rollback]".to_owned(),
+                "use it in [apply], [fetch], [rollback] and `after` of [targets]".to_owned(),
+            )),
+            ["page", "next"] if place.has_page => None,
+            ["page", ..] if place.has_page => Some((
+                "unknown-variable",
+                "of a page there is only `page.next`".to_owned(),
+                "write page.next: what the page before said, nothing for the first one".to_owned(),
             )),
             ["run"] => None,
             ["run", key, ..] => (!RUN_KEYS.contains(key)).then(|| {

@@ -17,6 +17,7 @@ pub(crate) fn single(node: &Node, report: &mut Report, secrets: &[(String, Refer
         secrets: secrets.to_vec(),
         steps: Vec::new(),
         needs: Needs::default(),
+        is_agents: false,
     };
     builder.action(node, &Place::before_all_steps())
 }

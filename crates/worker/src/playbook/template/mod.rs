@@ -162,6 +162,23 @@ impl Template {
         }
     }
 
+    /// The same with literal text around it, which makes it a text whatever its expressions give.
+    #[must_use]
+    pub(crate) fn with(mut self, before: &str, after: &str) -> Template {
+        self.parts.insert(0, Part::Literal(before.to_owned()));
+        self.parts.push(Part::Literal(after.to_owned()));
+        self
+    }
+
+    /// A URL's path goes on with this.
+    #[must_use]
+    pub(crate) fn joined(mut self, path: &str) -> Template {
+        if let Some(Part::Literal(end)) = self.parts.last_mut() {
+            end.truncate(end.trim_end_matches('/').len());
+        }
+        self.with("", path)
+    }
+
     /// As it was written.
     pub fn source(&self) -> String {
         let part = |part: &Part| match part {

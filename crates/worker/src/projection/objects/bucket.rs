@@ -11,7 +11,7 @@ use object_store::{
 };
 use waypost_store::{Result, StoreError};
 
-use super::{Answer, Content, Objects, Stored};
+use super::{Answer, Content, Objects, Settings, Stored};
 
 /// `x-amz-meta-waypost-seq`: the run's seq.
 const SEQ: &str = "waypost-seq";
@@ -31,9 +31,19 @@ pub struct Bucket {
 
 impl Bucket {
     /// Endpoint, region, credentials and style of addresses are those of the usual variables (`AWS_ENDPOINT_URL`, `AWS_REGION`,
-    /// `AWS_ACCESS_KEY_ID`, `AWS_VIRTUAL_HOSTED_STYLE_REQUEST` …).
-    pub fn from_environment(bucket: &str, prefix: &str) -> std::result::Result<Bucket, String> {
-        Bucket::build(AmazonS3Builder::from_env(), bucket, prefix)
+    /// `AWS_ACCESS_KEY_ID`, `AWS_VIRTUAL_HOSTED_STYLE_REQUEST` …) where the settings say nothing.
+    pub fn open(settings: &Settings, bucket: &str, prefix: &str) -> std::result::Result<Bucket, String> {
+        let mut builder = AmazonS3Builder::from_env();
+        if let Some(endpoint) = &settings.endpoint {
+            builder = builder.with_endpoint(endpoint);
+        }
+        if let Some(region) = &settings.region {
+            builder = builder.with_region(region);
+        }
+        if let Some(path_style) = settings.path_style {
+            builder = builder.with_virtual_hosted_style_request(!path_style);
+        }
+        Bucket::build(builder, bucket, prefix)
     }
 
     /// The same with settings of one's own.
@@ -85,7 +95,13 @@ impl Bucket {
             let message = format!("the object store {}: it gives no ETag, and writes need one", self.name);
             StoreError::Unusable(message)
         };
-        Ok(Some(Stored { bytes, version: version.unwrap_or(0), is_last, tag: tag.ok_or_else(unfit)? }))
+        Ok(Some(Stored {
+            bytes,
+            version: version.unwrap_or(0),
+            is_last,
+            tag: tag.ok_or_else(unfit)?,
+            damage: None,
+        }))
     }
 
     async fn put(&self, key: &str, new: &Content, was: Option<&Stored>) -> Result<bool> {

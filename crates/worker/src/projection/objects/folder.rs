@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use tempfile::Builder;
 use waypost_store::{Result, StoreError};
 
-use super::{Answer, Content, Objects, Stored};
+use super::{Answer, Content, Damage, Objects, Stored};
 
 const VERSIONS: &str = ".versions";
 const LOCK: &str = "lock";
@@ -50,10 +50,13 @@ impl Folder {
             let Some(bytes) = read_if_there(&self.document(key))? else { return Ok(None) };
             let Some(versions) = read_if_there(&self.versions(key))? else {
                 let tag = digest(&bytes);
-                return Ok(Some(Stored { bytes, version: 0, is_last: false, tag }));
+                return Ok(Some(Stored { bytes, version: 0, is_last: false, tag, damage: None }));
             };
-            let versions: Value = serde_json::from_slice(&versions)?;
             let tag = digest(&bytes);
+            let Some(versions) = read_versions(&versions) else {
+                let damage = Some(Damage::VersionLost);
+                return Ok(Some(Stored { bytes, version: 0, is_last: false, tag, damage }));
+            };
             let known = ["now", "before"].into_iter().find(|at| versions[at]["sha256"] == *tag);
             let of = &versions[known.unwrap_or("now")];
             let stored = Stored {
@@ -61,6 +64,7 @@ impl Folder {
                 version: of["version"].as_u64().unwrap_or(0),
                 is_last: of["last"] == true,
                 tag,
+                damage: known.is_none().then_some(Damage::Edited),
             };
             if known.is_some() {
                 return Ok(Some(stored));
@@ -118,6 +122,12 @@ impl Folder {
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let ended = tokio::task::spawn_blocking(work).await;
     ended.unwrap_or_else(|error| Err(StoreError::Unavailable(format!("a write was given up: {error}"))))
+}
+
+/// They are renamed into their place, so that nobody reads half of them: what is none is damaged.
+fn read_versions(bytes: &[u8]) -> Option<Value> {
+    let versions: Value = serde_json::from_slice(bytes).ok()?;
+    versions["now"]["version"].is_u64().then_some(versions)
 }
 
 /// `runs/<id>` of the folder in which a version stands.

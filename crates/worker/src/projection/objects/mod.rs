@@ -34,6 +34,16 @@ pub struct Stored {
     pub is_last: bool,
     /// By which the store knows it again.
     pub tag: String,
+    pub damage: Option<Damage>,
+}
+
+/// What somebody else, or a broken disk, did to a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// It is not what was written. It counts as that.
+    Edited,
+    /// Nobody knows its version any more.
+    VersionLost,
 }
 
 /// An object store, as far as it is needed: a read, and a write that compares and sets. Whole documents only: no reader sees half
@@ -49,11 +59,13 @@ pub trait Objects: Send + Sync + std::fmt::Debug {
 }
 
 /// What came of a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Put {
     Written,
     /// It is there already, or a newer one is.
     Kept,
+    /// Which of the two is newer cannot be said.
+    Unknown(Stored),
 }
 
 /// Others that write the same document at the same time: each round one of them gets through.
@@ -61,10 +73,18 @@ const ROUNDS: usize = 20;
 
 /// Puts a document, unless a newer one or the last one stands there.
 pub async fn put(objects: &dyn Objects, key: &str, new: &Content) -> Result<Put> {
+    put_or_mend(objects, key, new, false).await
+}
+
+/// The same; if it `mends`, one that was edited is replaced by what it was.
+pub(super) async fn put_or_mend(objects: &dyn Objects, key: &str, new: &Content, mends: bool) -> Result<Put> {
     for _ in 0..ROUNDS {
         let was = objects.read(key).await?;
-        if was.as_ref().is_some_and(|was| is_kept(was, new)) {
-            return Ok(Put::Kept);
+        match &was {
+            Some(was) if was.damage == Some(Damage::VersionLost) => return Ok(Put::Unknown(was.clone())),
+            Some(was) if mends && was.damage == Some(Damage::Edited) && was.version <= new.version => {}
+            Some(was) if is_kept(was, new) => return Ok(Put::Kept),
+            _ => {}
         }
         if objects.write(key, new, was.as_ref()).await? {
             return Ok(Put::Written);
@@ -77,19 +97,50 @@ fn is_kept(was: &Stored, new: &Content) -> bool {
     was.is_last || was.version >= new.version || was.bytes == new.bytes && !new.is_last
 }
 
-/// `file:///folder` or `s3://bucket/prefix`. The error says what is allowed.
-pub fn open(url: &str) -> std::result::Result<Arc<dyn Objects>, String> {
-    if let Some(path) = url.strip_prefix("file://").filter(|path| path.starts_with('/') && path.len() > 1) {
-        return Ok(Arc::new(Folder::new(Path::new(path))));
+/// Where an object store is, and how it is reached where the environment does not say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// `file:///folder` or `s3://bucket/prefix`.
+    pub url: String,
+    pub endpoint: Option<String>,
+    pub region: Option<String>,
+    /// Whether the bucket stands in the path of addresses.
+    pub path_style: Option<bool>,
+}
+
+impl From<&str> for Settings {
+    fn from(url: &str) -> Settings {
+        Settings { url: url.to_owned(), ..Settings::default() }
     }
-    if let Some(rest) = url.strip_prefix("s3://") {
-        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        if !bucket.is_empty() {
-            return Bucket::from_environment(bucket, prefix)
-                .map(|bucket| Arc::new(bucket) as Arc<dyn Objects>);
-        }
+}
+
+enum Named<'u> {
+    Folder(&'u Path),
+    Bucket(&'u str, &'u str),
+}
+
+fn named(url: &str) -> std::result::Result<Named<'_>, String> {
+    if let Some(path) = url.strip_prefix("file://").filter(|path| path.starts_with('/') && path.len() > 1) {
+        return Ok(Named::Folder(Path::new(path)));
+    }
+    let bucket = url.strip_prefix("s3://").map(|rest| rest.split_once('/').unwrap_or((rest, "")));
+    if let Some((bucket, prefix)) = bucket.filter(|(bucket, _)| !bucket.is_empty()) {
+        return Ok(Named::Bucket(bucket, prefix));
     }
     // A URL may hold what nobody should read in a log: only its scheme is repeated.
     let scheme = url.split(':').next().unwrap_or_default();
     Err(format!("{scheme:?} is no object store; allowed: file:///path/to/folder, s3://bucket/prefix"))
+}
+
+/// Whether such a place can be; the error says what is allowed.
+pub fn check(url: &str) -> std::result::Result<(), String> {
+    named(url).map(drop)
+}
+
+/// The store that is named. The error says what is allowed.
+pub fn open(settings: &Settings) -> std::result::Result<Arc<dyn Objects>, String> {
+    match named(&settings.url)? {
+        Named::Folder(path) => Ok(Arc::new(Folder::new(path))),
+        Named::Bucket(bucket, prefix) => Ok(Arc::new(Bucket::open(settings, bucket, prefix)?)),
+    }
 }

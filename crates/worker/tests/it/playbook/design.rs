@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use waypost_kernel::Span;
+use serde_json::{Value, json};
 use waypost_kernel::backoff::Backoff;
-use waypost_worker::playbook::{Playbook, Source, Unattended, Way};
+use waypost_kernel::{Decimal, Span};
+use waypost_worker::actions::{Action, Body, Http};
+use waypost_worker::playbook::{Pace, Playbook, Scope, Secrets, Source, TargetAction, Unattended, Way};
 
 use super::{CLUSTER, PRICES, parse};
 
@@ -45,7 +47,8 @@ name = "prices"
 lifecycle = "rule"
 
 [targets]
-csv = "prices.csv"         # id,before,after,…; or jsonl, http, exec
+csv = "prices.csv"         # id,before,after,…; or jsonl, http, exec; after = "{{ target.before * 1.1 }}" computes it
+after = "{{ target.before * 1.1 }}"
 
 [apply]                    # likewise [fetch] (value = a JSON pointer into the answer) and [rollback]
 http = { method = "PUT", url = "{{ inputs.shop }}/products/{{ target.id }}", json = { price = "{{ target.after }}" } }
@@ -57,6 +60,9 @@ burst = 40
 [breaker]
 after = 5
 pause = "60s"
+
+[guardrails]
+floor = 1                  # max_rise = "20%", max_fall = "30%", per_day = 2, timezone = "Europe/Kyiv", on_violation = "fail" | "stop"
 
 [reconcile]
 after = ["5m", "1h"]
@@ -80,16 +86,67 @@ fn the_playbook_of_the_design_is_sound() {
 fn the_bulk_change_of_the_design_is_sound() {
     let rule = parse(BULK).rule.unwrap();
     assert_eq!(rule.targets.source, Source::Csv(Path::new("playbooks/prices.csv").to_owned()));
-    assert_eq!((rule.limit.unwrap().burst, rule.breaker.unwrap().after), (40, 5));
+    assert_eq!((rule.limit.pace.unwrap().burst, rule.breaker.after, rule.parallel), (40, 5, 5));
     assert_eq!(rule.apply.retries, 3);
     let fetch = rule.fetch.expect("what is written over http can be read back");
     assert_eq!(fetch.value, "/price");
     assert!(matches!(&fetch.action.action.way, Way::Http(http) if http.method == "GET"));
+    assert_eq!(rule.guardrails.floor, Some(Decimal::from(1)));
+    assert_eq!(rule.targets.after.unwrap().source(), "target.before * 1.1");
     let reconcile = rule.reconcile.unwrap();
     assert_eq!(reconcile.after, [Span::from_seconds(300), Span::from_seconds(3_600)]);
     assert!(
         PRICES.contains("[fetch]") && parse(PRICES).rule.unwrap().fetch.unwrap().value == "/product/price"
     );
+}
+
+/// The connector is a request like any other.
+#[test]
+fn shopify_is_a_request_of_the_generic_kind() {
+    let text = r#"
+name = "prices"
+lifecycle = "rule"
+secrets = { token = "env:SHOPIFY_TOKEN" }
+[targets]
+csv = "prices.csv"
+[apply]
+shopify = { shop = "https://{{ inputs.shop }}.myshopify.com/", token = "{{ secrets.token }}", version = "2025-10" }
+"#;
+    let playbook = parse(text);
+    let rule = playbook.rule.as_ref().unwrap();
+    assert_eq!(rule.limit.pace, Some(Pace::of_points()));
+    let scope = Scope {
+        inputs: playbook.accept(&json!({"shop": "hats"})).unwrap(),
+        target: Some(json!({"id": "5", "product_id": "gid://shopify/Product/2", "before": 9, "after": 12.5})),
+        ..Scope::default()
+    };
+    let context = playbook.context(&scope);
+    let request = |action: &TargetAction| {
+        let needs = playbook.needs(&action.action, &context).unwrap();
+        let secrets = Secrets::resolve(&needs, |_| Ok("shpat-1".to_owned())).unwrap();
+        match playbook.render(&action.action, &context, &secrets).unwrap().action {
+            Action::Http(request) => *request,
+            other => panic!("{other:?}"),
+        }
+    };
+    let body = |request: &Http| match &request.body {
+        Body::Json(body) => serde_json::from_str::<Value>(body.open()).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let apply = request(&rule.apply);
+    assert_eq!(apply.url, "https://hats.myshopify.com/admin/api/2025-10/graphql.json");
+    assert_eq!(
+        (apply.headers[0].0.as_str(), apply.headers[0].1.open()),
+        ("X-Shopify-Access-Token", "shpat-1")
+    );
+    let expected = json!({
+        "productId": "gid://shopify/Product/2",
+        "variants": [{"id": "gid://shopify/ProductVariant/5", "price": "12.5"}],
+    });
+    assert_eq!(body(&apply)["variables"], expected);
+    let fetch = rule.fetch.as_ref().expect("what is written can be read");
+    assert_eq!(fetch.value, "/data/productVariant/price");
+    assert_eq!(body(&request(&fetch.action))["variables"], json!({"id": "gid://shopify/ProductVariant/5"}));
 }
 
 #[test]

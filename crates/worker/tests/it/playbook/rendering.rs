@@ -33,14 +33,14 @@ fn secrets(playbook: &Playbook, key: &str, scope: &Scope) -> Secrets {
 fn exec(action: Action) -> Exec {
     match action {
         Action::Exec(exec) => exec,
-        Action::Http(http) => panic!("{http:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
 fn http(action: Action) -> Http {
     match action {
         Action::Http(http) => *http,
-        Action::Exec(exec) => panic!("{exec:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use waypost_kernel::Phase;
 use waypost_store::Database;
+use waypost_testkit::documents::Judge;
 use waypost_worker::loops::{Lag, Loop, More, Projector};
 use waypost_worker::projection::Projection;
 use waypost_worker::projection::objects::Objects;
 
 use super::places::{Mortal, Place, Where};
 use super::stories::{End, STEPS, Story};
-use super::watcher::check;
 use crate::support::{On, open};
 
 async fn read(objects: &dyn Objects, id: &str, name: &str) -> Value {
@@ -79,10 +79,10 @@ async fn the_documents_of_runs_that_did_not() {
     let place = Place::at(Where::Folder).await;
     let projection = Arc::new(Projection::new(place.objects.clone()));
     let mut projector = Projector::new(store.clone(), projection, "projector");
-    let schema = serde_json::from_str(include_str!("../../data/status.schema.json")).unwrap();
+    let judge = Judge::default();
     let id = ended(&store, &mut projector, End::Failed).await;
     let status = read(&*place.objects, &id, "status.json").await;
-    check(&schema, &status);
+    judge.check_fields(&status);
     assert_eq!(
         (&status["status"], &status["current_step"], &status["steps_completed"], &status["error"]),
         (
@@ -101,7 +101,7 @@ async fn the_documents_of_runs_that_did_not() {
     store.sweep("sweeper".into(), 10).await.unwrap();
     projector.run_once().await.unwrap();
     let status = read(&*place.objects, &late, "status.json").await;
-    check(&schema, &status);
+    judge.check_fields(&status);
     assert!(status["error"].as_str().unwrap().starts_with("UPSTREAM_UNAVAILABLE: "), "{status}");
 }
 

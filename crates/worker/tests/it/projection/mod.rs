@@ -6,4 +6,5 @@ mod manifests;
 mod places;
 mod stores;
 mod stories;
+mod stuck;
 mod watcher;

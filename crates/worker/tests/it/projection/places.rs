@@ -1,20 +1,13 @@
 //! Object stores for tests: a folder, an S3 server of our own, and one that dies at a given write.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
-use hyper::Method;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::TokioIo;
 use object_store::aws::AmazonS3Builder;
-use s3s::auth::SimpleAuth;
-use s3s::service::S3ServiceBuilder;
 use tempfile::TempDir;
-use tokio::net::TcpListener;
-use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use waypost_store::StoreError;
+use waypost_testkit::s3;
 use waypost_worker::projection::objects::{Answer, Bucket, Content, Folder, Objects, Stored};
 
 const BUCKET: &str = "runs-of-agents";
@@ -48,45 +41,17 @@ impl Place {
                 Place { objects: Arc::new(Folder::new(&folder.path().join("objects"))), folder, server: None }
             }
             Where::S3 => {
-                let (url, server) = serve(folder.path()).await;
+                let (url, server) = s3::serve(folder.path(), BUCKET).await;
                 let builder = AmazonS3Builder::new()
                     .with_endpoint(url)
                     .with_region("us-east-1")
-                    .with_access_key_id("key")
-                    .with_secret_access_key("secret");
+                    .with_access_key_id(s3::KEY)
+                    .with_secret_access_key(s3::SECRET);
                 let bucket = Bucket::build(builder, BUCKET, "a prefix/of ours").unwrap();
                 Place { objects: Arc::new(bucket), folder, server: Some(server) }
             }
         }
     }
-}
-
-/// The S3 protocol over files. Its own check of `If-Match` and its write are two: nobody else writes in between.
-async fn serve(folder: &Path) -> (String, JoinHandle<()>) {
-    std::fs::create_dir(folder.join(BUCKET)).unwrap();
-    let mut builder = S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder).unwrap());
-    builder.set_auth(SimpleAuth::from_single("key", "secret"));
-    let service = builder.build();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let one_at_a_time = Arc::new(Mutex::new(()));
-    let server = tokio::spawn(async move {
-        while let Ok((socket, _)) = listener.accept().await {
-            let (service, turn) = (service.clone(), one_at_a_time.clone());
-            let answer = service_fn(move |request| {
-                let (service, turn) = (service.clone(), turn.clone());
-                async move {
-                    // Readers are not kept waiting: they see what a rename leaves.
-                    let is_write = *hyper::Request::method(&request) == Method::PUT;
-                    let _turn = if is_write { Some(turn.lock().await) } else { None };
-                    Service::call(&service, request).await
-                }
-            });
-            let connection = hyper::server::conn::http1::Builder::new();
-            tokio::spawn(connection.serve_connection(TokioIo::new(socket), answer));
-        }
-    });
-    (url, server)
 }
 
 /// Passes on to another store until it has died or is away.

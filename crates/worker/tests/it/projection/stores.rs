@@ -80,9 +80,9 @@ async fn a_version_whose_document_was_never_written_counts_for_nothing() {
 #[tokio::test]
 async fn what_is_no_object_store_is_told() {
     for url in ["", "file://", "file://relative", "s3://", "https://user:secret@host/x", "/tmp"] {
-        let error = open(url).unwrap_err();
+        let error = open(&url.into()).unwrap_err();
         assert!(error.contains("file:///path/to/folder") && !error.contains("secret"), "{url}: {error}");
     }
-    assert_eq!(open("file:///tmp/objects").unwrap().name(), "file:///tmp/objects");
-    assert_eq!(open("s3://bucket/a/b").unwrap().name(), "s3://bucket/a/b");
+    assert_eq!(open(&"file:///tmp/objects".into()).unwrap().name(), "file:///tmp/objects");
+    assert_eq!(open(&"s3://bucket/a/b".into()).unwrap().name(), "s3://bucket/a/b");
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, json};
+use serde_json::json;
 use waypost_kernel::{Failure, Phase};
 use waypost_store::{Claimed, Database, FinishWrite, Held, ItemWrite, ItemsWrite, NewItem, NewRun, Take};
 
@@ -28,22 +28,11 @@ pub struct Story {
 
 impl Story {
     pub async fn begin(store: &Arc<dyn Database>, end: End) -> Story {
-        let step = |name: &&str| NewItem {
-            kind: "step".into(),
-            key: (*name).to_owned(),
-            name: (*name).to_owned(),
-            status: None,
-            max_retries: 3,
-            reruns: false,
-            role: waypost_kernel::item::Role::Step,
-            details: Map::new(),
-            copied: false,
-        };
         let metadata = json!({ "agent_slug": "archivist-violin", "trigger": "cron" });
         let new = NewRun {
             lifecycle: "agent".into(),
             metadata: metadata.as_object().unwrap().clone(),
-            items: STEPS.iter().map(step).collect(),
+            items: STEPS.iter().map(|name| NewItem::new("step", name)).collect(),
             ..NewRun::default()
         };
         let made = store.enqueue(vec![new]).await.unwrap().remove(0).unwrap();

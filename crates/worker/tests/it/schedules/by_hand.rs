@@ -87,3 +87,65 @@ async fn a_cadence_of_a_second_catches_up() {
     stop.send(waypost_worker::Stage::Draining).unwrap();
     running.await.unwrap();
 }
+
+/// Thousands of plans of a backfill wait, and one of them runs: the schedule's own plan is not skipped for it, and comes next.
+// proves C6, C8
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backfill_does_not_keep_the_schedules_own_plans_from_being_executed() {
+    for overlap in ["skip", "queue"] {
+        for stage in [Stage::new(), Stage::model()] {
+            let waits = "exec = [\"sh\", \"-c\", \"until test -e go; do sleep 0.005; done\"]";
+            stage
+                .apply(&format!("cadence = \"1h\"\nfirst = \"next\"\noverlap = \"{overlap}\"\n{waits}"))
+                .await;
+            let mut scheduler = stage.scheduler("s1").await;
+            scheduler.run_once().await.unwrap();
+            let now = stage.now().await;
+            let asked = Asked::Range(now - Span::from_seconds(50 * 3_600), now);
+            let added =
+                add_plans(&*stage.store, "job", asked, Vec::new(), false, "olena".into()).await.unwrap();
+            assert!(added >= 50, "{added}");
+            scheduler.run_once().await.unwrap();
+            let begun = async || {
+                let all = stage.executions().await;
+                let begun = all.into_iter().filter(|it| it.run.is_some());
+                begun.map(|it| it.manual).collect::<Vec<_>>()
+            };
+            assert_eq!(begun().await, [Some("backfill".to_owned())], "{overlap}");
+            stage.advance(3_600).await;
+            scheduler.run_once().await.unwrap();
+            assert_eq!(begun().await.len(), 1, "{overlap}: one at a time");
+            std::fs::write(stage.folder.path().join("go"), "").unwrap();
+            scheduler.settle().await;
+            scheduler.run_once().await.unwrap();
+            scheduler.settle().await;
+            let all = begun().await;
+            assert_eq!(all.len(), 2, "{overlap}");
+            assert!(
+                all.contains(&None),
+                "{overlap}: its own plan comes before the next of the backfill: {all:?}"
+            );
+            assert_eq!(stage.scope().await.counts.overlap, 0, "{overlap}: none was skipped");
+        }
+    }
+}
+
+/// What queues runs has those of a backfill behind its own.
+// proves C8
+#[tokio::test]
+async fn runs_of_a_backfill_come_after_those_of_the_schedule_itself() {
+    let stage = Stage::new();
+    stage
+        .apply("cadence = \"1h\"\noverlap = \"allow\"\nrun = { lifecycle = \"deploy\", exec = [\"true\"], priority = 5 }")
+        .await;
+    let mut scheduler = stage.scheduler("s1").await;
+    scheduler.run_once().await.unwrap();
+    let now = stage.now().await;
+    let asked = Asked::Range(now - Span::from_seconds(3 * 3_600), now - Span::from_seconds(3_600));
+    add_plans(&*stage.store, "job", asked, Vec::new(), false, "olena".into()).await.unwrap();
+    scheduler.run_once().await.unwrap();
+    let all = stage.executions().await;
+    let queued = all.iter().filter_map(|it| Some((it.manual.is_some(), it.run.as_ref()?.priority)));
+    let queued: Vec<(bool, i16)> = queued.collect();
+    assert!(queued.contains(&(false, 5)) && queued.contains(&(true, 4)), "{queued:?}");
+}

@@ -85,10 +85,10 @@ fn what_is_stored_is_read_as_json() {
 
 #[test]
 fn sections_that_nobody_reads_are_refused() {
-    let text = format!("{SOUND}\n[[agent]]\nslug = \"a\"\n\n[http]\nallow_private = true\n");
+    let text = format!("{SOUND}\n[[mail]]\nslug = \"a\"\n\n[http]\nallow_private = true\n");
     let told: Vec<(&str, String)> =
         judge(&text).unwrap_err().0.into_iter().map(|problem| (problem.rule, problem.field)).collect();
-    assert_eq!(told, [("unknown-key", "agent".to_owned()), ("unknown-key", "http".to_owned())]);
+    assert_eq!(told, [("unknown-key", "mail".to_owned()), ("unknown-key", "http".to_owned())]);
     assert_eq!(sound("").len(), 0);
 }
 

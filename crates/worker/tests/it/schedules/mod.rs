@@ -1,5 +1,6 @@
 //! Schedules: files that are sound mean what they say, others are refused with file, line, field and mend.
 
+mod agents;
 mod bad;
 mod by_hand;
 mod design;

@@ -1,9 +1,12 @@
 //! However a run ends, what was to be undone is.
 
+use std::sync::atomic::Ordering;
+
+use waypost_kernel::Span;
 use waypost_store::{CommandWrite, NewRun};
 
 use super::kit::{answers, cleanup, job, step, waits_for};
-use crate::support::{Shop, code, message};
+use crate::support::{On, Shop, code, message, open};
 
 /// Switched off by a step, and on again by a cleanup.
 pub fn with_ha(steps: &[String]) -> String {
@@ -51,6 +54,40 @@ async fn a_run_that_fails_cleans_up_first() {
     shop.verify().await;
 }
 
+// proves J4, X5: whoever takes the run over knows that the step had begun, and was stopped
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_step_is_told_as_stopped_though_its_worker_dies_while_it_cleans_up() {
+    for on in [On::Sqlite, On::Postgres] {
+        let (store, _kept) = open(on).await;
+        let mut shop = Shop::on(store);
+        let undo = format!("echo cleaning; test -e again || {{ {}; }}", waits_for("never"));
+        let text = job(&[
+            step("update", &waits_for("never"), ""),
+            step("rest", "", ""),
+            cleanup("undo", &undo, "after = \"update\""),
+        ]);
+        let playbook = shop.playbook(&text);
+        let id = shop.queue(&playbook, NewRun::default()).await;
+        let first = shop.start();
+        shop.until_printed(&id, "waiting").await;
+        shop.cancel(&id).await;
+        shop.until_printed(&id, "cleaning").await;
+        first.die().await;
+        std::fs::write(shop.path("again"), "").unwrap();
+        shop.store.advance_clock(Span::from_seconds(3_600)).await.unwrap();
+        let second = shop.start();
+        let row = shop.until_settled(&id).await;
+        second.stop().await;
+        assert_eq!((row.status(), code(&row)), ("cancelled", Some("CANCELLED")), "{on:?}");
+        let all = ["update=failed", "rest=skipped", "cleanup: undo=completed"];
+        assert_eq!(shop.standings(&id).await, all, "{on:?}");
+        let update = shop.steps(&id).await.remove(0);
+        let failure = update.failure.unwrap();
+        assert_eq!((&*failure.code, &*failure.message), ("CANCELLED", "cancel by ann"), "{on:?}");
+        shop.verify().await;
+    }
+}
+
 // proves J5: only if that step ran
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_not_done_is_not_undone() {
@@ -89,6 +126,45 @@ async fn a_cancel_stops_the_step_and_cleans_up() {
     assert_eq!((tasks[0].status.as_str(), failed.as_deref()), ("failed", Some("CANCELLED")));
     running.stop().await;
     shop.verify().await;
+}
+
+/// The write that would begin the next one is refused: the worker need not have heard of it.
+// proves X8, U5
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_begins_once_a_cancel_or_a_pause_is_stored() {
+    let each = "id = \"update\"\nfor_each = \"['h1', 'h2', 'h3']\"";
+    for (name, graceful, end) in
+        [("cancel", false, "cancelled"), ("cancel", true, "cancelled"), ("pause", false, "paused")]
+    {
+        for on in [On::Sqlite, On::Postgres] {
+            let (store, _server) = open(on).await;
+            let mut shop = Shop::on(store);
+            let text = with_ha(&[step("update {{ item }}", &waits_for("go"), each), step("rest", "", "")]);
+            let playbook = shop.playbook(&text);
+            let id = shop.queue(&playbook, NewRun::default()).await;
+            shop.faulty.is_deaf.store(true, Ordering::SeqCst);
+            let running = shop.start();
+            shop.until_printed(&id, "waiting").await;
+            let asked = CommandWrite {
+                name: name.into(),
+                graceful,
+                reason: Some("why".into()),
+                ..Shop::cancelling(&id)
+            };
+            shop.command(asked).await;
+            std::fs::write(shop.path("go"), "").unwrap();
+            let row = shop.until_rests(&id).await;
+            assert_eq!((row.status(), ha(&shop).as_str()), (end, "on"), "{name}");
+            assert_eq!(shop.executed(), ["before", "disable HA", "update h1", "restore HA"], "{name}");
+            let steps = shop.standings(&id).await;
+            let left = if name == "cancel" { "skipped" } else { "pending" };
+            let all =
+                ["update[1]=completed".to_owned(), format!("update[2]={left}"), format!("update[3]={left}")];
+            assert_eq!(steps[2..5], all, "{name}");
+            running.stop().await;
+            shop.verify().await;
+        }
+    }
 }
 
 // proves J6

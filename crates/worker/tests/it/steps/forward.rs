@@ -3,7 +3,7 @@
 use serde_json::json;
 use waypost_store::NewRun;
 
-use super::kit::{answers, job, step};
+use super::kit::{answers, cleanup, job, step};
 use crate::support::{Shop, code, message};
 
 fn three_hosts() -> String {
@@ -172,4 +172,31 @@ async fn what_cannot_be_rendered_fails_the_step_by_name() {
         assert_eq!((row.status(), code(&row)), ("failed", Some(told)), "{step_text}");
         assert_eq!(shop.executed(), ["scan"], "{step_text}");
     }
+}
+
+// proves U9: a step for each of nothing is told of, and its list may have items after a pause
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_whose_list_is_empty_says_so() {
+    let mut shop = Shop::new();
+    let list = "test -e more && echo '{\"output\":[7]}' > \"$WAYPOST_OUTPUT\" || echo '{\"output\":[]}' > \"$WAYPOST_OUTPUT\"";
+    let pauses = "test -e more || echo '{\"outcome\":\"pause\",\"reason\":\"look\"}' > \"$WAYPOST_OUTPUT\"";
+    let text = job(&[
+        step("list", list, ""),
+        step("ship {{ item }}", "", "id = \"ship\"\nfor_each = \"steps.list.output\""),
+        step("none {{ item }}", "", "id = \"none\"\nfor_each = \"[]\""),
+        step("look", pauses, ""),
+        cleanup("unlist", "", "after = \"list\""),
+    ]);
+    let row = shop.play(&text).await;
+    assert_eq!(row.status(), "paused");
+    let empty = shop.steps(row.id()).await.into_iter().filter(|step| step.status == "skipped");
+    let empty: Vec<_> = empty.map(|step| (step.key, step.details["reason"].clone())).collect();
+    let why = serde_json::json!("nothing to do: the list is empty");
+    assert_eq!(empty, [("ship".to_owned(), why.clone()), ("none".to_owned(), why)]);
+    std::fs::write(shop.path("more"), "").unwrap();
+    shop.resume(row.id(), serde_json::Map::new()).await;
+    shop.work().await;
+    assert_eq!(shop.run(row.id()).await.status(), "completed");
+    assert!(shop.executed().contains(&"ship 7".to_owned()), "{:?}", shop.executed());
+    shop.verify().await;
 }

@@ -1,7 +1,8 @@
 -- Writes what was decided about runs, each if it still has the seq and the lease's end that were decided on: items, run, events, queue,
 -- reminders and slots. Locks gates, keys, runs and lanes, in this order and each in its own, so that nobody waits for whom it keeps waiting.
 -- `p_exact`: the caller's clock is this transaction's. Else it is an estimate, and one that is off by more than a second writes nothing
--- (`won` is null). `whole` in `p_more`: metadata and details come as they will be, not as patches. Gives the places of those that were
+-- (`won` is null). `whole` in `p_more`: metadata and details come as they will be, not as patches; `tallies`: how many items are where, of the runs
+-- that have many. Gives the places of those that were
 -- written (from 1), and where the positions of their events count from.
 --
 -- `p_entries` are the places in queues that the runs leave, if all of them are written; of `p_orphans`, and if some are not, those whose run
@@ -45,6 +46,7 @@ DECLARE
   -- own write
   WITH done AS (
       UPDATE waypost.runs r SET state = {state}{sets}, item_count = {item_count},
+          tally = CASE WHEN p_more IS NULL THEN r.tally ELSE (p_more -> 'tallies' ->> r.rid::text)::json END,
           metadata = CASE WHEN u.metadata IS NULL THEN r.metadata WHEN v_whole THEN u.metadata::jsonb ELSE r.metadata || u.metadata::jsonb END,
           details = CASE WHEN u.details IS NULL THEN r.details WHEN v_whole THEN u.details::jsonb
             ELSE waypost.patched(r.details, u.details::jsonb, r.state) END

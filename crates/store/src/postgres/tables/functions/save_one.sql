@@ -28,7 +28,8 @@ BEGIN
     p_item_count => ARRAY[p_run.item_count],
     p_metadata => ARRAY[CASE WHEN p_whole THEN p_run.metadata ELSE nullif(v_metadata, '{}') END::text],
     p_details => ARRAY[CASE WHEN p_whole THEN p_run.details ELSE nullif(v_details, '{}') END::text]{event},
-    p_more => CASE WHEN p_whole THEN coalesce(p_more, '{}') || '{"whole": true}' ELSE p_more END) s;
+    -- A run with items is counted anew when it is read: what became of them is not known here.
+    p_more => CASE WHEN p_whole THEN coalesce(p_more, '{}') || '{"whole": true}' WHEN p_run.item_count > 0 THEN coalesce(p_more, '{}') ELSE p_more END) s;
   IF v_saved.won IS DISTINCT FROM ARRAY[1] THEN
     RAISE EXCEPTION '% changed meanwhile', p_run.run_id USING ERRCODE = 'serialization_failure', HINT = 'Send the statement again.';
   END IF;

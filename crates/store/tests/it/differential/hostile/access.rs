@@ -1,7 +1,8 @@
 //! Tokens, and what people did.
 
 use serde_json::{Value, json};
-use waypost_store::{NewToken, Secret, Setting, TokenChange, Who};
+use waypost_kernel::Span;
+use waypost_store::{AlertRow, NewToken, Secret, Setting, SilenceAlert, TokenChange, Who};
 
 use super::{Asks, table};
 use crate::differential::side::Side;
@@ -16,6 +17,14 @@ fn token() -> NewToken {
         lasts: None,
         by: "ann".into(),
     }
+}
+
+fn silence() -> SilenceAlert {
+    SilenceAlert { name: "dlq-backlog".into(), subject: String::new(), lasts: Some(Span::from_seconds(60)) }
+}
+
+fn alert() -> AlertRow {
+    AlertRow { tenant: "default".into(), name: "429-burst".into(), ..AlertRow::default() }
 }
 
 fn ann() -> Who {
@@ -38,6 +47,33 @@ impl Side {
         ])
     }
 
+    /// Silenced, and then looked at.
+    async fn silenced(&mut self, silence: SilenceAlert, who: Who) -> Value {
+        let seen = |row: &AlertRow| {
+            let silence = row.silence.as_ref();
+            json!([
+                row.tenant,
+                row.name,
+                row.subject,
+                row.summary,
+                silence.map(|it| (&it.by, &it.reason)),
+                row.revision
+            ])
+        };
+        let silenced = self.store.silence_alert(silence, who).await;
+        let silenced = self.answer(silenced, |_, row| seen(&row));
+        let rows = self.store.alerts(None).await.unwrap();
+        json!([silenced, rows.iter().map(seen).collect::<Vec<_>>()])
+    }
+
+    async fn put_alert(&mut self, row: AlertRow) -> Value {
+        let put = self.store.put_alert(row).await;
+        let put = self.answer(put, |_, put| put.into());
+        let rows = self.store.alerts(None).await.unwrap();
+        let told = |row: &AlertRow| json!([row.tenant, row.subject, row.summary, row.revision]);
+        json!([put, rows.iter().map(told).collect::<Vec<_>>()])
+    }
+
     async fn kept(&mut self, queue: String, who: Who) -> Value {
         let last = self.store.audits(None, 0, 500).await.unwrap().last().map_or(0, |row| row.number);
         let kept = self.store.configure(Setting::ResumeQueue(queue), who).await;
@@ -51,6 +87,14 @@ impl Side {
 pub fn asks() -> Asks {
     table! {
         "token id": |side, text| side.issued(NewToken { id: text, ..token() }).await;
+        "alert name": |side, text| side.silenced(SilenceAlert { name: text, ..silence() }, ann()).await;
+        "alert subject": |side, text| side.silenced(SilenceAlert { subject: text, ..silence() }, ann()).await;
+        "alert by": |side, text| side.silenced(silence(), Who { by: text, ..ann() }).await;
+        "alert tenant": |side, text| side.silenced(silence(), Who { tenant: text, ..ann() }).await;
+        "alert reason": |side, text| side.silenced(silence(), Who { reason: Some(text), ..ann() }).await;
+        "alert row's subject": |side, text| side.put_alert(AlertRow { subject: text, ..alert() }).await;
+        "alert row's tenant": |side, text| side.put_alert(AlertRow { tenant: text, ..alert() }).await;
+        "alert row's summary": |side, text| side.put_alert(AlertRow { summary: text, subject: "summary".into(), ..alert() }).await;
         "token digest": |side, text| side.issued(NewToken { digest: text, ..token() }).await;
         "token name": |side, text| side.issued(NewToken { name: text, ..token() }).await;
         "token role": |side, text| side.issued(NewToken { role: text, ..token() }).await;

@@ -194,9 +194,9 @@ fn break_log(name: &str, history: &mut History) -> bool {
         }
         "priorities" => *history = more_urgent_one_waits(),
         "children end with a cancelled parent" => {
-            events(history, "parent", &[BORN, "client cancel cancelled"]);
             events(history, "b", &[BORN, "x claim claimed"]);
             history.tables.events.last_mut().unwrap().at_ms = 100_000;
+            events(history, "parent", &[BORN, "client cancel cancelled"]);
             let new = NewRun { parent: Some("parent".into()), ..new_run() };
             history.calls.push(call(
                 Ask::Enqueue(new),

@@ -1,0 +1,5 @@
+//! What people decide.
+
+pub mod decisions;
+pub mod proposals;
+pub mod waiting;

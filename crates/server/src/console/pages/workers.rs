@@ -1,0 +1,62 @@
+//! Who works.
+
+use maud::{Markup, html};
+use serde_json::Value;
+use waypost_kernel::Time;
+
+use crate::answer::Result;
+use crate::call::Call;
+use crate::console::ask::ask;
+use crate::console::layout::{Live, Nav, Sheet, answered};
+use crate::console::parts::{ago, asked, empty, list, next_page, now, shown, text, time};
+
+pub async fn page(call: Call) -> Result {
+    let now = now(&call).await?;
+    let cursor = asked(&call, "cursor").unwrap_or_default();
+    let found = ask(&call, "listWorkers", &[], &[("cursor", cursor), ("limit", "100")]).await?;
+    let workers = list(&found, "workers");
+    let content = html! {
+        h1 { "Workers" }
+        div #rows data-part {
+            @if workers.is_empty() { (empty("No worker is up. Start one:", Some("waypost worker --playbooks DIR"))) }
+            @else {
+                table.list {
+                    thead { tr { th scope="col" { "Worker" } th.num scope="col" { "Busy" } th scope="col" { "Last sign of life" } th.wide scope="col" { "Queues" } th.wide scope="col" { "Takes" } th.wide scope="col" { "Version" } } }
+                    tbody { @for worker in workers { (line(worker, now)) } }
+                }
+            }
+        }
+        (next_page("/workers", &[], found["next_cursor"].as_str()))
+    };
+    Ok(answered(
+        &call,
+        200,
+        &Sheet { title: "Workers", nav: Nav::Workers, live: Some(Live::Polled) },
+        &content,
+    ))
+}
+
+fn line(worker: &Value, now: Time) -> Markup {
+    let names = |name: &str| {
+        list(worker, name).iter().filter_map(Value::as_str).map(shown).collect::<Vec<_>>().join(", ")
+    };
+    html! {
+        tr data-row {
+            td.main { b { (shown(text(worker, "name"))) } @if let Some(run) = worker["only"].as_str() { span.why { "for the run " (shown(run)) } } }
+            td.num {
+                (worker["busy"]) @if let Some(slots) = worker["slots"].as_u64() { " of " (slots) " " meter min="0" max=(slots) value=(worker["busy"].as_u64().unwrap_or(0)) {} }
+            }
+            td { (ago(time(worker, "seen_at"), now)) }
+            td.wide { (names("queues")) }
+            td.wide { (takes(worker, &names("playbooks"))) }
+            td.wide { (shown(text(worker, "version"))) }
+        }
+    }
+}
+
+fn takes(worker: &Value, playbooks: &str) -> Markup {
+    html! {
+        @if worker["playbooks"].is_null() { "any run" }
+        @else { (playbooks) @if worker["embedded"] == true { @if !playbooks.is_empty() { ", " } "commands" } }
+    }
+}

@@ -1,0 +1,347 @@
+//! What a page costs does not grow with the table: rows that its statements visit on PostgreSQL, steps of SQLite's machine, with few runs and
+//! with ten times as many; one of them has many events, another one many targets. `./scripts/soak console-scale` does it with a million.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, json};
+use waypost_kernel::Span;
+use waypost_kernel::request::Level;
+use waypost_server::Options;
+use waypost_store::postgres::{PostgresStore, migration_sql};
+use waypost_store::sqlite::{SqliteStore, count_steps, steps};
+use waypost_store::{
+    AddTargets, Claim, CommandWrite, DEFAULT_TENANT, Database, End, FinishWrite, Held, MOST_TARGETS, NewRun,
+    NewTarget, NoteWrite, Repeat, Store, TargetResult, Tried, WorkTargets,
+};
+use waypost_testkit::Postgres;
+use waypost_worker::Stage;
+
+use crate::console::Person;
+use crate::support::Server;
+
+const BATCH: usize = 500;
+const BY: &str = "scale";
+const MOST_BYTES: usize = 300_000;
+
+/// Of few runs PostgreSQL joins all with the queue's, which it thinks to be as many: cheap while they are few, and not what it does with many.
+const JOINED: [&str; 1] = ["/queues"];
+
+/// Figures of the last runs are counted from the latest so many, and no more: until there are as many, what these pages visit grows.
+const COUNTED: usize = 200_000;
+const COUNTING: [&str; 1] = ["/"];
+
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    runs: usize,
+    events: usize,
+    targets: usize,
+}
+
+/// As many as the environment says: a million in the soak. All are more than a page reads of any: what it reads at most is not growth.
+fn sizes() -> [Size; 2] {
+    let runs: Option<usize> = std::env::var("WAYPOST_RUNS").ok().and_then(|runs| runs.parse().ok());
+    let size = |runs: usize, parts: usize| Size { runs, events: parts, targets: parts };
+    match runs {
+        Some(runs) => [size(runs / 10, runs / 100), size(runs, runs / 10)],
+        None => [size(500, 1_200), size(4_000, 5_000)],
+    }
+}
+
+/// Fewer runs are read for charts than there are at any size, as it is with a million.
+fn options() -> Options {
+    match is_long() {
+        true => Options::default(),
+        false => Options { sampled_runs: 300, ..Options::default() },
+    }
+}
+
+fn is_long() -> bool {
+    std::env::var("WAYPOST_RUNS").is_ok()
+}
+
+/// Settled runs, as most are; one with events, one with targets of which some failed. Gives the ids of these two.
+async fn fill(store: &dyn Database, size: Size) -> [String; 2] {
+    for _ in 0..size.runs.div_ceil(BATCH) {
+        let new = |_| NewRun {
+            lifecycle: "deploy".into(),
+            title: Some("a deploy".into()),
+            by: BY.into(),
+            ..NewRun::default()
+        };
+        store.enqueue((0..BATCH).map(new).collect()).await.unwrap();
+        let claim = Claim {
+            worker: BY.into(),
+            queues: vec!["default".into()],
+            limit: BATCH,
+            start: true,
+            ..Claim::default()
+        };
+        let claimed = store.claim(claim).await.unwrap();
+        assert_eq!(claimed.len(), BATCH);
+        let finish = |(at, claimed): (usize, &waypost_store::Claimed)| FinishWrite {
+            run_id: claimed.run.id().to_owned(),
+            token: Some(claimed.token),
+            by: BY.into(),
+            status: if at % 10 == 0 { "failed" } else { "success" }.into(),
+            ..FinishWrite::default()
+        };
+        store.finish(claimed.iter().enumerate().map(finish).collect()).await.unwrap();
+    }
+    // What reminds the sweeper of leases goes when these would have ended.
+    store.advance_clock(Span::from_seconds(3_600)).await.unwrap();
+    while store.sweep(BY.into(), 10_000).await.unwrap().more {}
+    [with_events(store, size.events).await, with_targets(store, size.targets).await]
+}
+
+async fn with_events(store: &dyn Store, count: usize) -> String {
+    let new = NewRun {
+        lifecycle: "deploy".into(),
+        title: Some("many events".into()),
+        by: BY.into(),
+        ..NewRun::default()
+    };
+    let id = store.enqueue(vec![new]).await.unwrap().remove(0).unwrap().run.id().to_owned();
+    let claimed = store.claim_run(id.clone(), BY.into()).await.unwrap();
+    for from in (0..count).step_by(BATCH) {
+        let note = |number: usize| NoteWrite {
+            held: Held { run_id: id.clone(), token: claimed.token },
+            by: BY.into(),
+            level: Level::Info,
+            message: format!("event {number}"),
+            payload: json!({ "lines": [["out", format!("line {number}")]] }),
+            repeat: Repeat::Never,
+            metadata: Map::new(),
+            details: Map::new(),
+        };
+        let written = store.note((from..count.min(from + BATCH)).map(note).collect()).await.unwrap();
+        written.into_iter().for_each(|noted| drop(noted.unwrap()));
+    }
+    id
+}
+
+async fn with_targets(store: &dyn Store, count: usize) -> String {
+    let new = NewRun {
+        lifecycle: "rule".into(),
+        title: Some("many targets".into()),
+        by: BY.into(),
+        ..NewRun::default()
+    };
+    let run_id = store.enqueue(vec![new]).await.unwrap().remove(0).unwrap().run.id().to_owned();
+    for at in (0..count).step_by(MOST_TARGETS) {
+        let end = count.min(at + MOST_TARGETS);
+        let target = |number: usize| NewTarget {
+            key: format!("target-{number:06}"),
+            before: json!(1_000),
+            after: json!(900),
+            ..NewTarget::default()
+        };
+        let write = AddTargets {
+            tenant: DEFAULT_TENANT.into(),
+            run_id: run_id.clone(),
+            by: BY.into(),
+            at: at as u64,
+            rows: (end - at) as u64,
+            targets: (at..end).map(target).collect(),
+            last: end == count,
+            ..AddTargets::default()
+        };
+        store.add_targets(write).await.unwrap();
+    }
+    let queue = CommandWrite {
+        tenant: DEFAULT_TENANT.into(),
+        run_id: run_id.clone(),
+        name: "queue".into(),
+        by: BY.into(),
+        ..CommandWrite::default()
+    };
+    store.command(queue).await.unwrap();
+    let claimed = store.claim_run(run_id.clone(), BY.into()).await.unwrap();
+    let mut results = Vec::new();
+    loop {
+        let write = WorkTargets {
+            held: Held { run_id: run_id.clone(), token: claimed.token },
+            by: BY.into(),
+            results: std::mem::take(&mut results),
+            take: BATCH,
+            give_up_after: Span::from_seconds(3_600),
+            end: End::WhenDone,
+        };
+        let done = store.work_targets(write).await.unwrap();
+        if done.ended.is_some() {
+            return run_id;
+        }
+        let tried = |it: waypost_store::ItemRow| TargetResult {
+            key: it.key,
+            try_no: it.try_no,
+            tried: Tried::Applied,
+            output: None,
+        };
+        results = done.taken.into_iter().map(tried).collect();
+    }
+}
+
+/// A database, and how often its rows were visited so far.
+enum Base {
+    Sqlite(tempfile::TempDir),
+    Postgres(Postgres),
+}
+
+impl Base {
+    async fn open(&self) -> Arc<dyn Database> {
+        match self {
+            Base::Sqlite(folder) => Arc::new(SqliteStore::open(&folder.path().join("waypost.db")).unwrap()),
+            Base::Postgres(server) => Arc::new(PostgresStore::open(&server.url()).await.unwrap()),
+        }
+    }
+
+    /// Of PostgreSQL what its connections have told when they ended.
+    async fn visited(&self) -> u64 {
+        let Base::Postgres(server) = self else { return steps() };
+        let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        while server.psql(others).unwrap().trim() != "0" {
+            tokio::task::yield_now().await;
+        }
+        let rows = "SELECT (SELECT sum(seq_tup_read) FROM pg_stat_user_tables) + (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes)";
+        server.psql(rows).unwrap().trim().parse().unwrap()
+    }
+}
+
+struct Cost {
+    visited: u64,
+    bytes: usize,
+    took: Duration,
+}
+
+/// What pages cost a server that has just been started. The long version asks each some times more, to see how soon it answers.
+async fn cost(base: &Base, paths: &[&str]) -> Cost {
+    let before = base.visited().await;
+    let mut bytes = 0;
+    let server = Server::with(base.open().await, Box::new(()) as Box<dyn Any + Send + Sync>, options()).await;
+    let person = Person::at(&server, "");
+    for path in paths {
+        let page = person.get(path).await;
+        assert_eq!(page.status, 200, "{path}: {}", page.text);
+        assert!(page.text.len() < MOST_BYTES, "{path} has {} bytes", page.text.len());
+        bytes += page.text.len();
+    }
+    close(server).await;
+    let visited = base.visited().await - before;
+    let mut took = vec![Duration::ZERO];
+    if is_long() {
+        let server =
+            Server::with(base.open().await, Box::new(()) as Box<dyn Any + Send + Sync>, options()).await;
+        let person = Person::at(&server, "");
+        took.clear();
+        for _ in 0..9 {
+            took.push(timed(&person, paths[0]).await);
+        }
+        took.sort();
+        close(server).await;
+    }
+    Cost { visited, bytes, took: took[took.len() / 2] }
+}
+
+async fn timed(person: &Person<'_>, path: &str) -> Duration {
+    let begun = Instant::now();
+    person.get(path).await;
+    begun.elapsed()
+}
+
+async fn close(server: Server) {
+    let Server { stage, serving, .. } = server;
+    stage.send_replace(Stage::Now);
+    serving.await.unwrap();
+}
+
+fn pages([events, targets]: &[String; 2]) -> Vec<(String, String)> {
+    let lists = waypost_server::console_paths().filter(|path| !path.contains('{') && *path != "/sign-in");
+    let lists = lists.map(|path| (path.to_owned(), path.to_owned()));
+    let filtered = ["status:failed", "lifecycle:deploy", "lifecycle:rule", "queue:default"].into_iter();
+    let filtered = filtered
+        .map(|filter| format!("/runs?filter={}", filter.replace(':', "%3A")))
+        .map(|path| (path.clone(), path));
+    let tabs = ["log", "timeline", "items", "targets", "events", "data", "lease"];
+    let of = |what: &'static str, id: &str| {
+        let id = id.to_owned();
+        tabs.map(move |tab| (format!("{what} {tab}"), format!("/runs/{id}?tab={tab}")))
+    };
+    lists.chain(filtered).chain(of("events:", events)).chain(of("targets:", targets)).collect()
+}
+
+async fn does_not_grow(name: &str, base: impl Fn() -> Base) {
+    let mut found: Vec<BTreeMap<String, Cost>> = Vec::new();
+    let sizes = sizes();
+    for size in sizes {
+        let base = base();
+        let store = base.open().await;
+        let begun = Instant::now();
+        let ids = fill(&*store, size).await;
+        println!("{name}: {size:?}, filled in {} s", begun.elapsed().as_secs());
+        drop(store);
+        if let Base::Postgres(server) = &base {
+            // What was written over is not read.
+            server.psql("VACUUM ANALYZE").unwrap();
+            // Small tables are read whole, whatever index there is; large ones are not.
+            let seek = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET enable_seqscan = off', current_database()); END $$";
+            server.psql(seek).unwrap();
+        }
+        let mut costs = BTreeMap::new();
+        let pages = pages(&ids);
+        match is_long() || matches!(base, Base::Sqlite(_)) {
+            true => {
+                for (what, path) in &pages {
+                    costs.insert(what.clone(), cost(&base, &[path]).await);
+                }
+            }
+            // A connection tells what it visited when it ends: all pages at once, but for those that count.
+            false => {
+                let is_left_out = |what: &str| JOINED.contains(&what);
+                let all = pages.iter().filter(|(what, _)| !is_left_out(what));
+                let (counting, others): (Vec<_>, Vec<_>) =
+                    all.partition(|(what, _)| COUNTING.contains(&what.as_str()));
+                for (name, pages) in [(COUNTING[0], counting), ("all others", others)] {
+                    let paths: Vec<&str> = pages.iter().map(|(_, path)| path.as_str()).collect();
+                    costs.insert(name.to_owned(), cost(&base, &paths).await);
+                }
+            }
+        }
+        found.push(costs);
+    }
+    let [small, large] = &found[..] else { unreachable!("two sizes") };
+    let mut grown = Vec::new();
+    println!("{name}: page | visited, with a tenth and with all | KB | first byte, ratio");
+    for (what, large) in large {
+        let small = &small[what];
+        let ratio = large.took.as_secs_f64() / small.took.as_secs_f64().max(f64::EPSILON);
+        println!(
+            "{what:<40} {:>9} {:>9} {:>5} {ratio:>6.2}",
+            small.visited,
+            large.visited,
+            large.bytes / 1_000
+        );
+        // A page that was not full has some rows more, and a page's statements differ a little in how they are planned.
+        let allowed = small.visited + small.visited / 4 + 500;
+        let counted = match COUNTING.contains(&what.as_str()) {
+            true => 100 * COUNTED.min(sizes[1].runs) as u64,
+            false => 0,
+        };
+        if large.visited > allowed + counted {
+            grown.push(format!("{what}: {} rows, then {}", small.visited, large.visited));
+        }
+    }
+    assert!(grown.is_empty(), "{name}: what these pages visit grows with the table\n{}", grown.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_pages_visit_does_not_grow_with_the_table() {
+    count_steps();
+    does_not_grow("SQLite", || Base::Sqlite(tempfile::tempdir().unwrap())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_pages_visit_does_not_grow_with_the_table_on_postgres() {
+    does_not_grow("PostgreSQL", || Base::Postgres(Postgres::with_schema(&migration_sql()).unwrap())).await;
+}

@@ -1,0 +1,178 @@
+//! Runs that fit a filter: as a list, and as a sample.
+
+use rusqlite::types::Value;
+use rusqlite::{Row, params, params_from_iter};
+use waypost_kernel::Time;
+use waypost_kernel::decide::VACANT_FOR_LOST;
+use waypost_kernel::waiting::waits_for_people;
+
+use crate::seam::sample::{SLACK, Sample, SampledRun};
+use crate::seam::verbs::{Filter, Needs, Page};
+use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::session::Tx;
+use crate::sqlite::row;
+
+/// Where to look for what a filter asks for. A run's children are few, and so is what waits for people: each has an index.
+fn places(filter: &Filter) -> &'static str {
+    match (&filter.parent, filter.needs) {
+        (Some(_), _) => "run_born b CROSS JOIN run_now n ON n.rid = b.rid AND b.parent_run_id = ?18",
+        (None, Some(Needs::Person)) => {
+            "run_now n INDEXED BY run_people CROSS JOIN run_born b ON b.rid = n.rid AND ?18 IS NULL AND n.state & 7 IN (0, 3)"
+        }
+        (None, _) => "run_now n CROSS JOIN run_born b ON b.rid = n.rid AND ?18 IS NULL",
+    }
+}
+
+/// What a filter asks for, of the values of [`asked`].
+const FITS: &str = "CROSS JOIN state_codes s ON s.code = n.state \
+     WHERE n.rid < ?1 AND n.rid >= ?13 AND b.tenant = ?2 AND (?3 IS NULL OR s.lifecycle IN (?3, ?9)) AND (?4 IS NULL OR s.state = ?4) \
+     AND (?5 IS NULL OR n.queue = ?5) AND (?10 IS NULL OR n.state & 7 = 2 AND n.due_at < iif(n.claimed_by IS NULL, ?12, ?10)) \
+     AND (?11 IS NULL OR n.state IN (SELECT value FROM json_each(?11))) AND (?8 IS NULL OR n.queue <> ?8) \
+     AND (?14 IS NULL OR b.playbook = ?14 OR substr(b.playbook, 1, length(?15)) = ?15) \
+     AND (?16 IS NULL OR b.at >= ?16) AND (?17 IS NULL OR b.at < ?17) \
+     AND (?6 IS NULL OR instr(b.run_id, ?6) OR instr(coalesce(b.correlation_id, ''), ?6) \
+     OR instr(coalesce(n.metadata, b.metadata, '{}'), ?6))";
+
+fn fitting(filter: &Filter) -> String {
+    format!("{} {FITS} ORDER BY n.rid DESC LIMIT ?7", places(filter))
+}
+
+/// The same of one lifecycle: the newest of each state that its runs are born in, and of those the newest. A lifecycle that is hardly used
+/// would else be looked for among all runs.
+fn born_in(births: &[i64]) -> String {
+    let newest = |code: &i64| {
+        format!(
+            "SELECT rid FROM (SELECT b.rid FROM run_born b INDEXED BY run_births CROSS JOIN run_now n ON n.rid = b.rid AND ?18 IS NULL \
+             {FITS} AND b.state = {code} AND b.rid < ?1 AND b.rid >= ?13 ORDER BY b.rid DESC LIMIT ?7)"
+        )
+    };
+    let all: Vec<String> = births.iter().map(newest).collect();
+    format!(
+        "({}) u CROSS JOIN run_now n ON n.rid = u.rid CROSS JOIN run_born b ON b.rid = n.rid CROSS JOIN state_codes s ON s.code = n.state \
+         ORDER BY n.rid DESC LIMIT ?7",
+        all.join(" UNION ALL ")
+    )
+}
+
+/// More states than this make the statement longer than the search would be.
+const MOST_BIRTHS: usize = 100;
+
+/// The codes of states in which runs of the filter's lifecycle begin. None: something else finds them sooner, or there is none.
+fn births(tx: &Tx<'_>, filter: &Filter) -> Result<Option<Vec<i64>>> {
+    let (None, None, Some(names)) = (&filter.parent, filter.needs, filter.lifecycles()) else {
+        return Ok(None);
+    };
+    let sql = "SELECT code, lifecycle FROM state_codes WHERE initial = 1";
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
+    let known = tx.list(sql, [], read)?.into_iter();
+    let codes = known.filter(|(_, of)| names.iter().any(|name| name == of)).map(|(code, _)| code);
+    Ok(Some(codes.collect()).filter(|codes: &Vec<i64>| (1..=MOST_BIRTHS).contains(&codes.len())))
+}
+
+/// Newest first.
+pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
+    let (before, from) = between(tx, filter)?;
+    let values = asked(tx, filter, (before, from), filter.page_size() + 1)?;
+    let from = births(tx, filter)?.map_or_else(|| fitting(filter), |births| born_in(&births));
+    let (found, is_cut) = row::select_page(tx, filter.include, &from, params_from_iter(values))?;
+    Ok(filter.page(found, is_cut))
+}
+
+pub fn sample(tx: &Tx<'_>, filter: &Filter, look_at: &usize) -> Result<Sample> {
+    let (before, from) = between(tx, filter)?;
+    let sql = "SELECT b.rid, b.at FROM run_born b WHERE b.rid = \
+        (SELECT rid FROM run_now WHERE rid < ?1 AND rid >= ?2 ORDER BY rid DESC LIMIT 1 OFFSET ?3)";
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get(1)?));
+    let cut = tx.find(sql, params![before, from, *look_at as i64 - 1], read)?;
+    let from = cut.map_or(from, |(rid, _)| rid);
+    let values = asked(tx, filter, (before, from), *look_at)?;
+    let sql = format!("SELECT n.state, b.at, n.started_at, n.finished_at FROM {}", fitting(filter));
+    let time = |at: Option<i64>| at.map(Time::from_ms);
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+    let mut runs = Vec::new();
+    for (code, created, started, finished) in tx.list(&sql, params_from_iter(values), read)? {
+        let Some((lifecycle, state)) = tx.named(code)?.of else { continue };
+        let created_at = Time::from_ms(created);
+        let (started_at, finished_at) = (time(started), time(finished));
+        runs.push(SampledRun { lifecycle, state, created_at, started_at, finished_at });
+    }
+    Ok(Sample { runs, cut_at: cut.map(|(_, at)| Time::from_ms(at)) })
+}
+
+/// Values of [`FITS`].
+fn asked(tx: &Tx<'_>, filter: &Filter, (before, from): (i64, i64), limit: usize) -> Result<Vec<Value>> {
+    // Of one that names nothing there are no runs, and the second of two names is the first if there is one alone.
+    let named = filter.lifecycles();
+    let lifecycle = named.as_ref().map(|names| names.first().map_or("", |name| name).to_owned());
+    let or_lifecycle = named.as_ref().map(|names| names.last().map_or("", |name| name).to_owned());
+    let stale_at = (filter.needs == Some(Needs::Worker)).then(|| tx.now.ms());
+    let people = match filter.needs {
+        Some(Needs::Person) => Some(states_of_people(tx)?),
+        _ => None,
+    };
+    let text = |text: Option<String>| text.map_or(Value::Null, Value::Text);
+    let number = |number: Option<i64>| number.map_or(Value::Null, Value::Integer);
+    Ok(vec![
+        Value::Integer(before),
+        Value::Text(filter.tenant.clone()),
+        text(lifecycle),
+        text(filter.status.clone()),
+        text(filter.queue.clone()),
+        text(filter.text.clone()),
+        Value::Integer(limit as i64),
+        text(filter.hidden().map(str::to_owned)),
+        text(or_lifecycle),
+        number(stale_at),
+        text(people),
+        Value::Integer((tx.now - VACANT_FOR_LOST).ms()),
+        Value::Integer(from),
+        text(filter.playbook.clone()),
+        text(filter.pinned()),
+        number(filter.since.map(Time::ms)),
+        number(filter.until.map(Time::ms)),
+        text(filter.parent.clone()),
+    ])
+}
+
+/// The numbers between which runs can fit: below the first, from the second on. What came in at other times is not read.
+fn between(tx: &Tx<'_>, filter: &Filter) -> Result<(i64, i64)> {
+    let before = filter.before()?;
+    let before = match filter.until {
+        Some(until) => before.min(first_since(tx, until + SLACK)?),
+        None => before,
+    };
+    let from = filter.since.map_or(Ok(i64::MIN), |since| first_since(tx, since - SLACK))?;
+    Ok((before, from))
+}
+
+/// The number of the first run of a time or later, found by halves: times have no index, and need none.
+fn first_since(tx: &Tx<'_>, since: Time) -> Result<i64> {
+    let ends = "SELECT (SELECT min(rid) FROM run_born), (SELECT max(rid) FROM run_born)";
+    let read = |row: &Row<'_>| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?));
+    let Some((Some(mut low), Some(last))) = tx.find(ends, [], read)? else { return Ok(i64::MAX) };
+    let mut high = last + 1;
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let sql = "SELECT rid, at FROM run_born WHERE rid >= ?1 ORDER BY rid LIMIT 1";
+        let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+        match tx.find(sql, [middle], read)? {
+            Some((rid, at)) if at < since.ms() => low = rid + 1,
+            _ => high = middle,
+        }
+    }
+    Ok(if low > last { i64::MAX } else { low })
+}
+
+/// The codes of states in which a run waits for people, as a text of JSON.
+fn states_of_people(tx: &Tx<'_>) -> Result<String> {
+    let codes = tx.list("SELECT code FROM state_codes", [], |row| row.get::<_, i64>(0))?;
+    let mut waiting = Vec::new();
+    for code in codes {
+        if let Some((lifecycle, state)) = tx.named(code)?.of
+            && waits_for_people(&lifecycle, state)
+        {
+            waiting.push(code);
+        }
+    }
+    Ok(serde_json::json!(waiting).to_string())
+}

@@ -1,0 +1,149 @@
+//! Targets of bulk changes that do nothing outside: what storing them costs, from queued to applied, and the memory that it takes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::json;
+use waypost_kernel::Span;
+use waypost_store::{
+    AddTargets, CommandWrite, DEFAULT_TENANT, End, Held, MOST_TARGETS, NewRun, NewTarget, Store,
+    TargetResult, Tried, WorkTargets,
+};
+
+use super::{Bench, Pairs, Row, row};
+use crate::output::{ERROR, Failed, Result};
+
+const PAIRS: usize = 3;
+const BY: &str = "bench";
+
+pub async fn measure(bench: &Bench, batch: usize, targets: usize) -> Result<Row> {
+    let batch = batch.clamp(1, MOST_TARGETS);
+    let store = bench.store("targets").await?;
+    let mut raw = bench.raw("targets", 1).await?;
+    bench.begin("targets", PAIRS + 1);
+    // A tenth of them first: what it takes in memory must not grow with them.
+    worked(&store, targets / 10, batch).await?;
+    let small = resident_kib();
+    bench.bar.inc(1);
+    let mut pairs = Pairs::new();
+    let (mut gathered, mut queued, mut large) = (0.0, 0.0, None);
+    for _ in 0..PAIRS {
+        let found = worked(&store, targets, batch).await?;
+        // Before raw has done anything: what that keeps in memory is not the store's.
+        large = large.or_else(resident_kib);
+        let raw = raw.targets(targets, batch).await?;
+        (gathered, queued) = (found.gathered, found.queued);
+        pairs.add(raw, found.worked);
+        bench.bar.inc(1);
+    }
+    let mut found = row("targets", pairs.fields());
+    // A target takes the place of a run here.
+    for (was, is) in [("runs_per_s", "targets_per_s"), ("raw_runs_per_s", "raw_targets_per_s")] {
+        if let Some(rate) = found.remove(was) {
+            found.insert(is.into(), rate);
+        }
+    }
+    found.insert("targets".into(), targets.into());
+    found.insert("batch".into(), batch.into());
+    found.insert("gathered_per_s".into(), json!(gathered.round()));
+    found.insert("queued_per_s".into(), json!(queued.round()));
+    if let (Some(small), Some(large)) = (small, large) {
+        found.insert("rss_mib_tenth".into(), (small / 1_024).into());
+        found.insert("rss_mib".into(), (large / 1_024).into());
+    }
+    Ok(found)
+}
+
+/// Targets per second.
+struct Rates {
+    gathered: f64,
+    queued: f64,
+    worked: f64,
+}
+
+fn per_second(count: usize, start: Instant) -> f64 {
+    count as f64 / start.elapsed().as_secs_f64()
+}
+
+async fn worked(store: &Arc<dyn Store>, count: usize, batch: usize) -> Result<Rates> {
+    let new = NewRun { lifecycle: "rule".into(), by: BY.into(), ..NewRun::default() };
+    let id = match store.enqueue(vec![new]).await?.pop() {
+        Some(made) => made?.run.id().to_owned(),
+        None => return Err(Failed::new(ERROR, "the run was not made")),
+    };
+    let start = Instant::now();
+    gather(store, &id, count).await?;
+    let gathered = per_second(count, start);
+    let start = Instant::now();
+    let queue = CommandWrite {
+        tenant: DEFAULT_TENANT.into(),
+        run_id: id.clone(),
+        name: "queue".into(),
+        by: BY.into(),
+        ..CommandWrite::default()
+    };
+    store.command(queue).await?;
+    let queued = per_second(count, start);
+    let claimed = store.claim_run(id, BY.into()).await?;
+    let held = Held { run_id: claimed.run.id().to_owned(), token: claimed.token };
+    let start = Instant::now();
+    let mut results = Vec::new();
+    loop {
+        let write = WorkTargets {
+            held: held.clone(),
+            by: BY.into(),
+            results: std::mem::take(&mut results),
+            take: batch,
+            give_up_after: Span::from_seconds(3_600),
+            end: End::WhenDone,
+        };
+        let done = store.work_targets(write).await?;
+        if let Some(row) = done.ended {
+            let applied: u32 = done.counts.values().sum();
+            return match done.counts.len() == 1 && applied as usize == count {
+                true => Ok(Rates { gathered, queued, worked: per_second(count, start) }),
+                false => Err(Failed::new(ERROR, format!("the run ended as {}", row.status()))),
+            };
+        }
+        let applied = |it: waypost_store::ItemRow| TargetResult {
+            key: it.key,
+            try_no: it.try_no,
+            tried: Tried::Applied,
+            output: None,
+        };
+        results = done.taken.into_iter().map(applied).collect();
+    }
+}
+
+async fn gather(store: &Arc<dyn Store>, run_id: &str, count: usize) -> Result<()> {
+    let mut at = 0;
+    while at < count {
+        let rows = MOST_TARGETS.min(count - at);
+        let target = |number: usize| NewTarget {
+            key: format!("target-{number:06}"),
+            before: json!({ "unit_amount": 1_000 }),
+            after: json!({ "unit_amount": 900 }),
+            ..NewTarget::default()
+        };
+        let write = AddTargets {
+            tenant: DEFAULT_TENANT.into(),
+            run_id: run_id.to_owned(),
+            by: BY.into(),
+            at: at as u64,
+            rows: rows as u64,
+            targets: (at..at + rows).map(target).collect(),
+            last: at + rows == count,
+            ..AddTargets::default()
+        };
+        store.add_targets(write).await?;
+        at += rows;
+    }
+    Ok(())
+}
+
+/// What this process has in memory, where the system tells.
+fn resident_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().trim_end_matches("kB").trim().parse().ok()
+}

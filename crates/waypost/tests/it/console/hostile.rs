@@ -1,0 +1,79 @@
+//! What others wrote, in a browser: nothing of it is executed, and no page gets wider by it.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use waypost_store::{CommandWrite, NewItem, NewRun};
+
+use super::browser::Browser;
+use crate::support::Shop;
+
+fn texts() -> Vec<String> {
+    waypost_testkit::HOSTILE.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Of each in a text.
+const TOGETHER: usize = 4;
+
+/// Runs whose every text is some of these.
+async fn write(shop: &Shop, texts: &[String]) -> Vec<String> {
+    let store = shop.store().await;
+    let mut ids = Vec::new();
+    for text in texts.chunks(TOGETHER).map(|some| some.join(" ")) {
+        let item = NewItem { name: text.clone(), ..NewItem::new("step", "s1") };
+        let new = NewRun {
+            lifecycle: "job".into(),
+            title: Some(text.clone()),
+            concurrency_key: Some(text.clone()),
+            input: json!({ "text": text }),
+            metadata: json!({ "note": text }).as_object().cloned().unwrap(),
+            items: vec![item],
+            by: "somebody".into(),
+            ..NewRun::default()
+        };
+        // What no run may have, as a title that is too long, is refused in words.
+        let Ok(Ok(started)) = store.enqueue(vec![new]).await.map(|mut all| all.remove(0)) else { continue };
+        let run_id = started.run.id().to_owned();
+        let cancel = CommandWrite {
+            tenant: "default".into(),
+            run_id: run_id.clone(),
+            name: "cancel".into(),
+            by: "somebody".into(),
+            reason: Some(text.chars().take(1_000).collect()),
+            ..CommandWrite::default()
+        };
+        let _ = store.command(cancel).await;
+        ids.push(run_id);
+    }
+    ids
+}
+
+#[test]
+fn nothing_that_others_wrote_is_executed() {
+    let shop = Shop::new();
+    let texts = texts();
+    let ids = tokio::runtime::Runtime::new().unwrap().block_on(write(&shop, &texts));
+    assert!(texts.len() > 200 && ids.len() > texts.len() / TOGETHER - 10, "{} of {}", ids.len(), texts.len());
+    fs::write(shop.path("texts"), texts.join("\n")).unwrap();
+    let script = "cat texts; sed 's/^/\\o033[31m/' texts >&2; exit 3";
+    let printed = shop.run(&["run", "start", "--wait", "-o", "json", "--", "sh", "-c", script]);
+    assert_eq!(printed.code, Some(3), "{}", printed.err);
+    let printed: Value = serde_json::from_str(&printed.out).unwrap();
+    let printed = printed["run_id"].as_str().unwrap();
+    let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+    let browser = Browser::open(&url);
+    browser.width(400);
+    let mut paths: Vec<String> =
+        ["/", "/runs", "/queues", "/audit", "/waiting"].iter().map(|path| (*path).to_owned()).collect();
+    paths.extend(["log", "timeline", "events"].map(|tab| format!("/runs/{printed}?tab={tab}")));
+    // Each run by one of its tabs: they show the same texts in different places.
+    let tabs = ["log", "timeline", "items", "events", "data", "lease"].iter().cycle();
+    paths.extend(ids.iter().zip(tabs).map(|(id, tab)| format!("/runs/{id}?tab={tab}")));
+    let look = "const root = document.documentElement;
+        return [window.pwned ?? null, root.scrollWidth - root.clientWidth, document.querySelectorAll('main').length]";
+    for path in paths {
+        browser.goto(&path);
+        assert_eq!(browser.execute(look), json!([null, 0, 1]), "{path}");
+    }
+    browser.is_clean();
+}

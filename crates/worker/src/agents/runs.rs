@@ -1,0 +1,133 @@
+//! A run of an agent, as whoever starts it has it made: the server for a front end, a schedule, the command line.
+
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+use waypost_kernel::Catalog;
+use waypost_kernel::tenant::DEFAULT;
+use waypost_store::{AGENT_SLUG, AGENTS_QUEUE, AgentRow, AgentState, NewRun, Store, StoreError, agent_key};
+
+use super::{DEFAULT_PLAYBOOK, LIFECYCLE};
+use crate::playbook::known::{self, LeftOpen, NotKnown};
+use crate::playbook::{CannotStart, Playbooks};
+
+/// Who or what can have begun a run.
+pub const TRIGGERS: [&str; 3] = ["manual", "cron", "event"];
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct AgentRun {
+    pub tenant: String,
+    pub slug: String,
+    /// One of [`TRIGGERS`].
+    pub trigger: String,
+    pub input: Value,
+    pub correlation_id: Option<String>,
+    pub by: String,
+}
+
+impl Default for AgentRun {
+    fn default() -> AgentRun {
+        AgentRun {
+            tenant: DEFAULT.to_owned(),
+            slug: String::new(),
+            trigger: TRIGGERS[0].to_owned(),
+            input: json!({}),
+            correlation_id: None,
+            by: String::new(),
+        }
+    }
+}
+
+/// Why there is no run.
+#[derive(Debug)]
+pub enum CannotRun {
+    UnknownAgent(String),
+    /// It takes none now.
+    NotActive(Box<AgentRow>),
+    NoPlaybook(NotKnown),
+    Start(CannotStart),
+    Store(StoreError),
+}
+
+impl From<StoreError> for CannotRun {
+    fn from(error: StoreError) -> CannotRun {
+        CannotRun::Store(error)
+    }
+}
+
+impl fmt::Display for CannotRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CannotRun::UnknownAgent(slug) => write!(f, "there is no agent {slug:?}"),
+            CannotRun::NotActive(agent) => f.write_str(&not_active(agent)),
+            CannotRun::NoPlaybook(error) => error.fmt(f),
+            CannotRun::Start(error) => error.fmt(f),
+            CannotRun::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+fn not_active(agent: &AgentRow) -> String {
+    let slug = agent.slug();
+    match (agent.state(), &agent.paused) {
+        (AgentState::Error, _) => {
+            let failures = agent.failures();
+            format!(
+                "the agent {slug} failed {failures} times in a row: `waypost agent reset {slug}` lets it work again"
+            )
+        }
+        (AgentState::Archived, _) => format!("the agent {slug} is archived"),
+        (_, Some(pause)) => {
+            let why = if pause.reason.is_empty() { String::new() } else { format!(": {}", pause.reason) };
+            format!("the agent {slug} was paused by {}{why}", pause.by)
+        }
+        (_, None) => format!("the agent {slug} is not enabled"),
+    }
+}
+
+/// The run that is to be queued. One of an agent that takes none is not made.
+pub async fn new_run(store: &dyn Store, catalog: &Catalog, asked: AgentRun) -> Result<NewRun, CannotRun> {
+    let agents = store.agents(Some(asked.tenant.clone())).await?;
+    let agent = agents.into_iter().find(|agent| agent.slug() == asked.slug);
+    let agent = agent.ok_or_else(|| CannotRun::UnknownAgent(asked.slug.clone()))?;
+    if agent.state() != AgentState::Active {
+        return Err(CannotRun::NotActive(Box::new(agent)));
+    }
+    let name = agent.definition.playbook.as_deref().unwrap_or(DEFAULT_PLAYBOOK);
+    let found = known::find(store, &Playbooks::default(), catalog, &asked.tenant, name).await;
+    let known = found.map_err(CannotRun::NoPlaybook)?;
+    let AgentRun { tenant, slug, trigger, input, correlation_id, by } = asked;
+    let metadata =
+        Map::from_iter([(AGENT_SLUG.to_owned(), json!(slug)), ("trigger".to_owned(), json!(trigger))]);
+    let new = NewRun {
+        tenant,
+        lifecycle: LIFECYCLE.to_owned(),
+        queue: AGENTS_QUEUE.to_owned(),
+        concurrency_key: Some(agent_key(&slug)),
+        title: Some(slug),
+        playbook: Some(name.to_owned()),
+        idempotency_key: correlation_id.as_deref().map(|id| correlation_key(id, 1)),
+        correlation_id,
+        metadata,
+        input,
+        by,
+        ..NewRun::default()
+    };
+    match known.playbook {
+        Some(playbook) => {
+            let open = LeftOpen { queue: false, priority: true, lifecycle: true };
+            known::fill(&playbook, catalog, new, open).map_err(CannotRun::Start)
+        }
+        None => Ok(new),
+    }
+}
+
+/// The key under which a run is known again. A run that never was asked for, as far as its readers know, gives its id back: the next
+/// one has the same with another number.
+pub fn correlation_key(correlation_id: &str, number: usize) -> String {
+    match number {
+        1 => format!("agents/run/{correlation_id}"),
+        _ => format!("agents/run/{correlation_id}#{number}"),
+    }
+}
