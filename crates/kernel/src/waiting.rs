@@ -187,7 +187,9 @@ pub fn waiting(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<
         Phase::Ready => later(run, around).or_else(|| line::ready(lifecycle, run, around)),
         Phase::Held => held::held(lifecycle, run, around),
         Phase::Settled => retry(run, around).or_else(|| overdue(run, around)),
-        Phase::Draft | Phase::Parked => person(lifecycle, run, around),
+        Phase::Draft | Phase::Parked => {
+            person(lifecycle, run, around).or_else(|| unacknowledged(lifecycle, run, around))
+        }
     }
 }
 
@@ -285,6 +287,18 @@ fn overdue(run: &Run, around: &Around<'_>) -> Option<Waiting> {
     let at = run.available_at.filter(|at| around.now - *at >= line::PATIENCE)?;
     let text = format!("was to be tried again at {}, and its schedule has not done so", self::at(at));
     Some(of(Reason::Retry, at, text))
+}
+
+/// A draft that the engine sends on waits for a process that does so: it takes seconds where there is one.
+fn unacknowledged(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiting> {
+    let is_sent_on = lifecycle.transitions_from(run.state).any(|transition| {
+        transition.by.contains(Actor::Engine) && lifecycle.phase(transition.to) == Phase::Ready
+    });
+    if !is_sent_on || around.now - run.created_at < line::PATIENCE {
+        return None;
+    }
+    let text = "no process has acknowledged it: one that has the object store does".to_owned();
+    Some(of(Reason::NoWorker, run.created_at, text).hint("start one: waypost serve".to_owned()))
 }
 
 fn person(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiting> {

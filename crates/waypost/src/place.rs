@@ -1,5 +1,7 @@
 //! Where the runs are: the embedded store by default, another database by its URL, or a server.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -401,7 +403,9 @@ impl Place {
             None => from_file("WAYPOST_DATABASE_URL_FILE")?,
         };
         let Some(url) = read.as_deref().map(str::trim) else {
-            return Ok(Database::Sqlite(PathBuf::from(".waypost/waypost.db")));
+            let file = PathBuf::from(".waypost/waypost.db");
+            check_whose(&file)?;
+            return Ok(Database::Sqlite(file));
         };
         if url.starts_with("postgres://") || url.starts_with("postgresql://") || url.starts_with("host=") {
             return Ok(Database::Postgres(url.to_owned()));
@@ -421,9 +425,33 @@ impl Place {
     }
 }
 
+/// Nobody named the database of this folder: what is queued in somebody else's, or what a link leads to, is not executed or made by accident.
+fn check_whose(file: &Path) -> Result {
+    let means = |file: &Path| format!("--database-url sqlite:{} means it all the same", file.display());
+    let link = fs::symlink_metadata(file).is_ok_and(|about| about.is_symlink());
+    if link && !file.try_exists().unwrap_or(true) {
+        let message = format!("{} is a link to a file that is not there; {}", file.display(), means(file));
+        return Err(StoreError::Unusable(message).into());
+    }
+    let Ok(folder) = fs::metadata(file.parent().unwrap_or(Path::new("."))) else { return Ok(()) };
+    let sudo = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
+    let is_trusted =
+        [0, rustix::process::geteuid().as_raw()].contains(&folder.uid()) || sudo == Some(folder.uid());
+    if is_trusted {
+        return Ok(());
+    }
+    let message = format!(
+        "the folder of {} belongs to another user ({}); {}",
+        file.display(),
+        folder.uid(),
+        means(file)
+    );
+    Err(StoreError::Unusable(message).into())
+}
+
 /// A secret that the environment names a file for.
 fn from_file(variable: &str) -> Result<Option<String>> {
     let Some(file) = std::env::var_os(variable) else { return Ok(None) };
     let wrong = |error| Failed::new(BAD_INPUT, format!("{variable}: {}: {error}", file.display()));
-    std::fs::read_to_string(&file).map(|text| Some(text.trim().to_owned())).map_err(wrong)
+    fs::read_to_string(&file).map(|text| Some(text.trim().to_owned())).map_err(wrong)
 }

@@ -72,6 +72,20 @@ impl Word {
 /// Fields that say what is to be done: no words of the handler's.
 const CONTROLS: [&str; 3] = ["outcome", "retry_after_ms", "permanent"];
 
+const MEMBERS: [&str; 11] = [
+    "outcome",
+    "output",
+    "reason",
+    "code",
+    "message",
+    "permanent",
+    "retry_after_ms",
+    "blockers",
+    "proposals",
+    "artifacts",
+    "details",
+];
+
 impl Outcome {
     pub fn done() -> Outcome {
         Outcome { word: Some(Word::Done), ..Outcome::default() }
@@ -133,6 +147,7 @@ impl Outcome {
             return Err("not a JSON object".to_owned());
         };
         fields.retain(|_, value| !value.is_null());
+        check_members(&fields)?;
         let word = match fields.get("outcome") {
             None => None,
             Some(Value::String(text)) if text.trim().is_empty() => None,
@@ -245,6 +260,19 @@ fn clean_details(details: Map<String, Value>) -> Map<String, Value> {
     fitted.collect()
 }
 
+/// Members beside those that are known are of a later version, or of somebody else. With none that is known, something else was meant: a misspelt
+/// `outcome`, or an output without its name.
+fn check_members(fields: &Map<String, Value>) -> Result<(), String> {
+    match fields.keys().next() {
+        Some(other) if !fields.keys().any(|name| MEMBERS.contains(&name.as_str())) => Err(format!(
+            "{:?} is no member of an Outcome, and no other is; known: {}",
+            clean_line(other.as_bytes(), MAX_KEY_BYTES).text,
+            MEMBERS.join(", ")
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn doubt<T>(name: &str, wanted: &str, found: &Value) -> Result<T, String> {
     Err(format!("{name} is not {wanted} but {}", clean_chars(&found.to_string(), 80).text))
 }
@@ -348,6 +376,11 @@ mod tests {
         for (text, named) in [
             ("{", "not JSON"),
             ("[]", "not a JSON object"),
+            (
+                r#"{"outcom":"fail"}"#,
+                r#""outcom" is no member of an Outcome, and no other is; known: outcome, output"#,
+            ),
+            (r#"{"hosts":["h1"]}"#, r#""hosts" is no member"#),
             (r#"{"outcome":"maybe"}"#, r#"outcome is "maybe"; known: done, skip"#),
             (r#"{"outcome":1}"#, "outcome is 1"),
             (r#"{"outcome":["done"]}"#, "outcome is [\"done\"]"),

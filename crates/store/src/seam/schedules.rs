@@ -65,13 +65,16 @@ pub struct SchedulerSign {
     pub name: String,
     /// Those that were applied.
     pub carried: bool,
+    /// Of these, only this tenant's; whoever's if it is not given.
+    pub tenant: Option<String>,
     /// Hashes of its own ones.
     pub hashes: Vec<String>,
 }
 
 impl SchedulerSign {
     pub fn fires(&self, row: &ScheduleRow) -> bool {
-        self.carried && row.carried || self.hashes.contains(&row.hash)
+        let is_for = self.tenant.as_deref().is_none_or(|tenant| tenant == tenant_of(&row.name));
+        self.carried && row.carried && is_for || self.hashes.contains(&row.hash)
     }
 }
 
@@ -169,6 +172,8 @@ pub struct ScopeRow {
 #[derive(Clone, Debug, Default)]
 pub struct Ownership {
     pub carried: bool,
+    /// Of those that were applied, only this tenant's; whoever's if it is not given.
+    pub tenant: Option<String>,
     /// Hashes of its own ones.
     pub hashes: Vec<String>,
     /// Hashes of those that it cannot execute just now, whoever else can.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 use waypost_kernel::text::terminal;
-use waypost_kernel::{Outcome, Phase};
+use waypost_kernel::{Code, Outcome, Phase};
 use waypost_store::{RunRow, StoreError};
 
 pub use fit::{Column, cut, fitted};
@@ -116,6 +116,7 @@ impl Failed {
 impl From<StoreError> for Failed {
     fn from(error: StoreError) -> Failed {
         let code = match &error {
+            StoreError::Refused(refusal) if refusal.code == Code::InvalidInput => BAD_INPUT,
             StoreError::Refused(_)
             | StoreError::Changed { .. }
             | StoreError::Outdated(_)

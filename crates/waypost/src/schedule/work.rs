@@ -15,6 +15,7 @@ use waypost_worker::schedules::{SchedulerOptions, load};
 use waypost_worker::{PassedEnv, Stage};
 
 use crate::output::{BAD_INPUT, Failed, Result, tell};
+use crate::place::named_tenant;
 use crate::worker::{duration, listen, log_to_stderr};
 
 #[derive(Debug, Args)]
@@ -61,6 +62,7 @@ pub async fn run(store: Arc<dyn Database>, flags: Flags) -> Result<u8> {
     log_to_stderr();
     let options = SchedulerOptions {
         carried: flags.allow_commands,
+        tenant: named_tenant().map(str::to_owned),
         slots: flags.slots.max(1),
         grace: flags.grace,
         passed_env: PassedEnv::basics().and(flags.pass_env),

@@ -46,6 +46,7 @@ async fn schedules(store: &dyn Store, flags: &Flags) -> Result<SchedulerOptions>
     }
     let options = SchedulerOptions {
         carried: flags.allow_commands,
+        tenant: named_tenant().map(str::to_owned),
         grace: flags.grace,
         passed_env: flags.passed_env(),
         ..SchedulerOptions::default()

@@ -16,6 +16,9 @@ use crate::support::{Running, Shop, memory_of};
 /// What a server may have at most, in KiB, whatever is done to it.
 const MOST_MEMORY: u64 = 300 * 1024;
 
+/// Between two signs of life of a healthy worker.
+const BEAT: Duration = Duration::from_millis(250);
+
 fn size(name: &str, otherwise: usize) -> usize {
     std::env::var(format!("WAYPOST_ATTACK_{name}")).map_or(otherwise, |text| text.parse().unwrap())
 }
@@ -25,12 +28,29 @@ struct Target {
     server: Option<Running>,
     /// `127.0.0.1:7070`.
     address: String,
+    /// There from the beginning to the end of the attack.
+    healthy: Option<Healthy>,
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(healthy) = self.healthy.take().filter(|_| !thread::panicking()) {
+            healthy.stop();
+        }
+    }
 }
 
 impl Target {
     fn of(shop: &Shop) -> Target {
         let (server, url) = shop.serve(&["serve", "--no-worker"]);
-        Target { server: Some(server), address: url.strip_prefix("http://").unwrap().to_owned() }
+        let mut target = Target::at(url.strip_prefix("http://").unwrap());
+        target.server = Some(server);
+        target.healthy = Some(Healthy::of(&target));
+        target
+    }
+
+    fn at(address: &str) -> Target {
+        Target { server: None, address: address.to_owned(), healthy: None }
     }
 
     fn open(&self) -> TcpStream {
@@ -179,7 +199,6 @@ fn claimers_with_many_names_cost_a_server_on_postgres_little() {
 /// Bodies that are as large as can be, and cost most to read.
 fn heavy_bodies(shop: &Shop) {
     let target = Target::of(shop);
-    let healthy = Healthy::of(&target);
     let bytes = size("BODY_BYTES", 4 * 1024 * 1024);
     let junk = format!("[{}0]", "{\"a\":0},".repeat(bytes / 8));
     let token = "0".repeat(32);
@@ -202,14 +221,14 @@ fn heavy_bodies(shop: &Shop) {
         }
         target.is_well("heavy bodies");
     });
-    healthy.stop();
     target.is_well("after heavy bodies");
 }
 
-/// A worker of another tenant that has a run and a short lease, and does what it has to meanwhile.
+/// A worker of another tenant that has a run and a short lease, and does what it has to meanwhile; and a probe of the server's health.
 struct Healthy {
     is_over: Arc<AtomicBool>,
-    works: thread::JoinHandle<usize>,
+    /// Gives how often it was answered, and the slowest answer of `/livez`.
+    works: thread::JoinHandle<(usize, Duration)>,
 }
 
 impl Healthy {
@@ -226,15 +245,19 @@ impl Healthy {
         let path = format!("/v1/runs/{}/heartbeat", claimed["run"]["run_id"].as_str().unwrap());
         let token = json!({ "lease_token": claimed["lease"]["token"] });
         let is_over = Arc::new(AtomicBool::new(false));
-        let (other, over) = (Target { server: None, address: target.address.clone() }, is_over.clone());
+        let (other, over) = (Target::at(&target.address), is_over.clone());
         let works = thread::spawn(move || {
-            let mut beats = 0;
+            let (mut beats, mut slowest) = (0, Duration::ZERO);
             while !over.load(Ordering::Relaxed) {
                 post(&other, &path, &token);
+                let asked_at = Instant::now();
+                let (status, text) = other.ask("GET /livez", b"");
+                assert_eq!(status, 200, "/livez: {text}");
+                slowest = slowest.max(asked_at.elapsed());
                 beats += 1;
-                thread::park_timeout(lease / 4);
+                thread::park_timeout(BEAT);
             }
-            beats
+            (beats, slowest)
         });
         Healthy { is_over, works }
     }
@@ -242,7 +265,14 @@ impl Healthy {
     fn stop(self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.works.thread().unpark();
-        println!("a healthy worker kept its lease: {} heartbeats", self.works.join().unwrap());
+        let (beats, slowest) = self.works.join().unwrap();
+        println!(
+            "a healthy worker kept its lease: {beats} heartbeats; the slowest of as many answers of /livez took {slowest:?}"
+        );
+        // In full size alone: what it takes beside other tests says nothing.
+        if let Ok(most) = std::env::var("WAYPOST_ATTACK_LIVEZ_MS") {
+            assert!(slowest < Duration::from_millis(most.parse().unwrap()), "{slowest:?}");
+        }
     }
 }
 

@@ -70,6 +70,25 @@ fn places_that_are_none_are_named() {
     }
 }
 
+// proves U13: whoever may write to a folder that somebody works in does not get anything executed there
+#[test]
+fn a_database_that_nobody_named_is_ones_own() {
+    let shop = Shop::new();
+    fs::create_dir(shop.path(".waypost")).unwrap();
+    std::os::unix::fs::symlink("elsewhere.db", shop.database()).unwrap();
+    shop.run(START).expect(1, &["is a link to a file that is not there", "--database-url sqlite:"]);
+    assert!(!shop.path(".waypost/elsewhere.db").exists());
+    fs::remove_file(shop.database()).unwrap();
+    shop.ok(START);
+    // Only root can give a folder away.
+    if fs::metadata(shop.folder()).unwrap().uid() == 0 {
+        std::os::unix::fs::chown(shop.path(".waypost"), Some(NOBODY), Some(NOBODY)).unwrap();
+        shop.run(START).expect(1, &["belongs to another user (65534)"]);
+        shop.run(&["run", "list"]).expect(1, &["belongs to another user"]);
+        shop.ok(&["--database-url", "sqlite:.waypost/waypost.db", "run", "list"]);
+    }
+}
+
 #[test]
 fn a_read_only_database_is_named_as_one() {
     let shop = Shop::new();

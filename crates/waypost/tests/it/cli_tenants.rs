@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Ran, Shop, eventually};
+use crate::support::{Ran, SOON, Shop, eventually};
 
 const RELEASE: &str = include_str!("../../../../docs/examples/lifecycles/release.toml");
 const JOBS: &str = "[[schedule]]\nname = \"rollup\"\ncadence = \"1h\"\nrun = { lifecycle = \"deploy\", exec = [\"true\"] }\n";
@@ -160,4 +160,22 @@ fn a_tenant_that_cannot_be_one_is_refused() {
     let token = shop.json(&["token", "create", "ci", "--role", "viewer"]);
     assert_eq!(token["tenant"], "default");
     shop.run(&["token", "create", "ci", "--role", "viewer", "--tenant", "a/b"]).expect(2, &["tenant"]);
+}
+
+// proves U14: a server of one tenant fires that one's schedules alone
+#[test]
+fn a_server_of_one_tenant_fires_its_schedules_alone() {
+    let shop = Shop::new().with(
+        "jobs.toml",
+        "[[schedule]]\nname = \"tick\"\ncadence = \"1s\"\nexec = [\"sh\", \"-c\", \"echo $WAYPOST_TENANT >> seen\"]\n",
+    );
+    for tenant in ["bank", "shop"] {
+        shop.ok(&["schedule", "apply", "jobs.toml", "--tenant", tenant]);
+    }
+    let (_server, _) = shop.serve(&["serve", "--allow-commands", "--tenant", "shop"]);
+    let seen = || fs::read_to_string(shop.path("seen")).unwrap_or_default();
+    eventually("it fires twice", SOON, || seen().lines().count() >= 2);
+    assert!(seen().lines().all(|line| line == "shop"), "{}", seen());
+    let listed = shop.ok(&["schedule", "list", "--tenant", "bank"]);
+    assert!(listed.contains("nobody fires it"), "{listed}");
 }

@@ -41,6 +41,8 @@ pub struct SchedulerOptions {
     pub retention: Option<Vec<Retention>>,
     /// Schedules that others applied are executed too: whoever may apply them may then run anything here.
     pub carried: bool,
+    /// Of these, only this tenant's; whoever's if it is not given.
+    pub tenant: Option<String>,
     pub handlers: Handlers,
     pub providers: HashMap<String, Arc<dyn Provider>>,
     /// HTTP actions may reach loopback and private addresses.
@@ -63,6 +65,7 @@ impl Default for SchedulerOptions {
             own: Vec::new(),
             retention: None,
             carried: false,
+            tenant: None,
             handlers: Handlers::default(),
             providers: HashMap::new(),
             allow_private: Client::allowed_by_environment(),

@@ -102,7 +102,8 @@ impl Scheduler {
     /// Stores the schedules of its own configuration, the built-in ones included.
     pub async fn new(database: Arc<dyn Database>, mut options: SchedulerOptions) -> Result<Scheduler> {
         options.own.extend(pruning::schedule(&database.lifecycles().await?.of_tenant(DEFAULT)));
-        let mut ownership = Ownership { carried: options.carried, ..Ownership::default() };
+        let mut ownership =
+            Ownership { carried: options.carried, tenant: options.tenant.clone(), ..Ownership::default() };
         for schedule in &options.own {
             database.put_schedule(write_of(schedule, false)).await?;
             ownership.hashes.push(schedule.hash.to_string());
@@ -188,8 +189,8 @@ impl Scheduler {
             return;
         }
         self.said_so = Some(Instant::now());
-        let (carried, hashes) = (self.ownership.carried, self.ownership.hashes.clone());
-        self.sign(SchedulerSign { name: self.name().to_owned(), carried, hashes }).await;
+        let Ownership { carried, tenant, hashes, .. } = self.ownership.clone();
+        self.sign(SchedulerSign { name: self.name().to_owned(), carried, tenant, hashes }).await;
     }
 
     async fn sign(&self, sign: SchedulerSign) {

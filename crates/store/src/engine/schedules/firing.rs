@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use waypost_kernel::Time;
 use waypost_kernel::schedule::Running;
-use waypost_kernel::tenant::tenant_of;
+use waypost_kernel::tenant::{prefix, tenant_of};
 
+use super::of_tenant;
 use super::scopes::*;
 use crate::engine::claim;
 use crate::engine::enqueue::{CheckedRun, new_held, new_queued};
@@ -19,16 +20,26 @@ use crate::seam::verbs::{NewRun, Take};
 use crate::statement::{Arg, Cells, Sql, query, query_rows, values};
 use crate::tokens::fresh;
 
-/// Schedules that a process may execute: applied ones if it may, or its own, and none that it cannot execute just now. $1, $2
-/// and $3 of a statement; $4 is now. A scope has its schedule's columns, so that a tick need not look there.
+/// Schedules that a process may execute: applied ones of its tenant if it may, or its own, and none that it cannot execute just now. $1, $2,
+/// $3 and $6 of a statement; $4 is now. A scope has its schedule's columns, so that a tick need not look there.
 macro_rules! may_execute {
-    ($of:literal) => {
-        concat!("((", $of, ".carried AND $1 OR ", $of, ".hash = ANY ($2)) AND NOT ", $of, ".hash = ANY ($3))")
+    ($of:literal, $name:literal) => {
+        concat!(
+            "((",
+            $of,
+            ".carried AND $1 AND ",
+            of_tenant!($name, "$6"),
+            " OR ",
+            $of,
+            ".hash = ANY ($2)) AND NOT ",
+            $of,
+            ".hash = ANY ($3))"
+        )
     };
 }
 
 fn asked(by: &Ownership, now: Time, limit: usize) -> Vec<Arg> {
-    values![by.carried, &by.hashes, &by.except, now, limit]
+    values![by.carried, &by.hashes, &by.except, now, limit, &by.tenant.as_deref().map(prefix)]
 }
 
 pub(crate) async fn due<T: Tx + Sql>(tx: &mut T, by: &Ownership, limit: usize) -> Result<Due> {
@@ -62,7 +73,7 @@ pub(crate) async fn due<T: Tx + Sql>(tx: &mut T, by: &Ownership, limit: usize) -
 /// What one tick reads: the scopes that are due, by the index of their times, each with its open executions. Neither the schedules'
 /// rows nor past executions are read. Scopes of a paused schedule have no time.
 pub(crate) fn due_scopes() -> String {
-    let may_execute = may_execute!("c");
+    let may_execute = may_execute!("c", "c.schedule");
     format!(
         "SELECT c.schedule, c.hash, c.kind, c.id, c.through, c.since, {IS_RUNNING}, {RUNS_PLANNED}, c.wake_at \
          FROM waypost.schedule_scopes c WHERE c.wake_at <= $4 AND {may_execute} ORDER BY c.wake_at LIMIT $5"
@@ -74,7 +85,7 @@ async fn listings<T: Tx + Sql>(tx: &mut T, by: &Ownership) -> Result<Vec<DueList
     let now = tx.now();
     let sql = concat!(
         "SELECT s.name, s.hash FROM waypost.schedules s WHERE ",
-        may_execute!("s"),
+        may_execute!("s", "s.name"),
         " AND s.scopes_at <= $4 AND s.paused_at IS NULL ORDER BY s.name LIMIT $5 @lock(FOR UPDATE OF s SKIP LOCKED)"
     );
     let rows = query(tx, sql, asked(by, now, usize::MAX)).await?;
@@ -114,7 +125,7 @@ async fn look_after<T: Tx + Sql>(tx: &mut T, by: &Ownership, limit: usize, due: 
     let sql = concat!(
         "SELECT e.schedule, s.hash, e.kind, e.id, e.plan_time, e.run_id, e.manual, s.paused_at IS NOT NULL FROM waypost.executions e \
          CROSS JOIN waypost.schedules s WHERE s.name = e.schedule AND e.wake_at <= $4 AND e.run_id IS NOT NULL AND ",
-        may_execute!("s"),
+        may_execute!("s", "s.name"),
         " ORDER BY e.wake_at LIMIT $5 @lock(FOR UPDATE OF e SKIP LOCKED)"
     );
     let rows = query(tx, sql, asked(by, now, LOOKED_AT)).await?;
@@ -181,7 +192,7 @@ fn scope_keys(rows: &[Cells]) -> Result<HashSet<ScopeKey>> {
 /// The first waiting plan of each scope. It is told to one process at a time.
 async fn look_at_waiting<T: Tx + Sql>(tx: &mut T, by: &Ownership, due: &mut Due) -> Result<()> {
     let now = tx.now();
-    let may_execute = may_execute!("c");
+    let may_execute = may_execute!("c", "c.schedule");
     let waiting = "FROM waypost.executions x WHERE x.schedule = c.schedule AND x.kind = c.kind AND x.id = c.id AND x.run_id IS NULL";
     let sql = format!(
         "SELECT c.schedule, c.hash, c.kind, c.id, f.plan_time, f.manual, f.wake_at, {IS_RUNNING}, \

@@ -42,6 +42,7 @@ macro_rules! of_tenant {
         )
     };
 }
+use of_tenant;
 
 pub(crate) async fn put_schedule<T: Tx + Sql>(tx: &mut T, write: &ScheduleWrite) -> Result<ScheduleChanged> {
     check_schedule(write)?;
@@ -296,19 +297,21 @@ pub(crate) async fn scheduler_seen<T: Tx + Sql>(tx: &mut T, sign: &SchedulerSign
     let now = tx.now();
     query(tx, "DELETE FROM waypost.schedulers WHERE seen_at < $1", values![now - SCHEDULER_GONE_AFTER])
         .await?;
-    let sql = "INSERT INTO waypost.schedulers(name, carried, hashes, seen_at) VALUES ($1, $2, $3, $4) ON CONFLICT (name) \
-               DO UPDATE SET carried = excluded.carried, hashes = excluded.hashes, seen_at = excluded.seen_at";
+    let sql = "INSERT INTO waypost.schedulers(name, carried, tenant, hashes, seen_at) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (name) \
+               DO UPDATE SET carried = excluded.carried, tenant = excluded.tenant, hashes = excluded.hashes, seen_at = excluded.seen_at";
     // Hashes have no blanks.
-    query(tx, sql, values![&sign.name, sign.carried, sign.hashes.join(" "), now]).await.map(drop)
+    query(tx, sql, values![&sign.name, sign.carried, &sign.tenant, sign.hashes.join(" "), now])
+        .await
+        .map(drop)
 }
 
 async fn schedulers<T: Tx + Sql>(tx: &mut T) -> Result<Vec<SchedulerSign>> {
     let since = tx.now() - SCHEDULER_GONE_AFTER;
-    let sql = "SELECT name, carried, hashes FROM waypost.schedulers WHERE seen_at >= $1";
+    let sql = "SELECT name, carried, hashes, tenant FROM waypost.schedulers WHERE seen_at >= $1";
     let sign = |row: &Cells| {
         let hashes: String = row.get(2)?;
         let hashes = hashes.split_whitespace().map(str::to_owned).collect();
-        Ok(SchedulerSign { name: row.get(0)?, carried: row.get(1)?, hashes })
+        Ok(SchedulerSign { name: row.get(0)?, carried: row.get(1)?, tenant: row.get(3)?, hashes })
     };
     query(tx, sql, values![since]).await?.iter().map(sign).collect()
 }

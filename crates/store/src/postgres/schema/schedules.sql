@@ -15,7 +15,7 @@ CREATE TABLE waypost.schedules(
   paused_at timestamptz
 );
 -- Who fires schedules: hashes of its own ones, with blanks between; forgotten a minute after its last sign.
-CREATE TABLE waypost.schedulers(name text PRIMARY KEY, carried boolean NOT NULL, hashes text NOT NULL, seen_at timestamptz NOT NULL);
+CREATE TABLE waypost.schedulers(name text PRIMARY KEY, carried boolean NOT NULL, tenant text, hashes text NOT NULL, seen_at timestamptz NOT NULL);
 
 CREATE TABLE waypost.schedule_scopes(
   schedule text COLLATE "C" NOT NULL,

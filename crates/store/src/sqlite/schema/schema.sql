@@ -356,7 +356,7 @@ CREATE TABLE schedules(
   paused_at INTEGER
 ) WITHOUT ROWID;
 -- Who fires schedules: hashes of its own ones, with blanks between; forgotten a minute after its last sign.
-CREATE TABLE schedulers(name TEXT PRIMARY KEY, carried INTEGER NOT NULL, hashes TEXT NOT NULL, seen_at INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE schedulers(name TEXT PRIMARY KEY, carried INTEGER NOT NULL, tenant TEXT, hashes TEXT NOT NULL, seen_at INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE schedule_scopes(
   schedule TEXT NOT NULL,
   kind TEXT NOT NULL,

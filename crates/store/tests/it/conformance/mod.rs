@@ -441,6 +441,7 @@ topics! {
         figures_are_of_one_tenant_or_of_all
         holders_are_counted_by_name;
     why_it_waits:
+        what_nobody_acknowledges_says_so
         each_reason_is_told_and_the_first_that_applies
         a_key_that_is_held_is_told_with_its_holder
         what_is_for_later_or_for_people_says_so

@@ -53,10 +53,9 @@ pub async fn who_fires_a_schedule_is_known_while_they_say_so(store: &dyn Databas
     let look = async |name: &str| store.schedules(ScheduleFilter::named(name)).await.unwrap().remove(0);
     let fired_by = async || (look("backup").await.fired_by, look("own").await.fired_by);
     assert_eq!(fired_by().await, (0, 0));
-    let sign = |name: &str, carried: bool, hashes: &[&str]| SchedulerSign {
-        name: name.into(),
-        carried,
-        hashes: hashes.iter().map(|hash| (*hash).to_owned()).collect(),
+    let sign = |name: &str, carried: bool, hashes: &[&str]| {
+        let hashes = hashes.iter().map(|hash| (*hash).to_owned()).collect();
+        SchedulerSign { name: name.into(), carried, hashes, ..SchedulerSign::default() }
     };
     assert_eq!(invalid(store.scheduler_seen(sign("", true, &[])).await).0, "name");
     let own_hash = "0f".repeat(32);

@@ -5,7 +5,7 @@ use waypost_kernel::lifecycle::SHIPPED;
 use waypost_kernel::{Actor, Span};
 use waypost_store::{
     Begun, Birth, Claim, Database, ExecutionFilter, Filter, Firing, ItemFilter, ManualPlans, NewRun, Ownership,
-    ScheduleChange, ScheduleChanged, ScheduleFilter, ScheduleWrite, Who,
+    ScheduleChange, ScheduleChanged, ScheduleFilter, ScheduleWrite, SchedulerSign, Who,
 };
 
 use super::kit::*;
@@ -144,6 +144,16 @@ pub async fn schedules_of_two_tenants_have_one_name(store: &dyn Database) {
     let mut told: Vec<&str> = due.scopes.iter().map(|it| it.schedule.as_str()).collect();
     told.sort_unstable();
     assert_eq!(told, ["backup", "bank/backup", "shop/backup"], "all alike");
+    for (tenant, own) in [("shop", "shop/backup"), ("default", "backup")] {
+        let by = Ownership { carried: true, tenant: Some(tenant.into()), ..Ownership::default() };
+        let due = store.due(by, 100).await.unwrap();
+        let told: Vec<&str> = due.scopes.iter().map(|it| it.schedule.as_str()).collect();
+        assert_eq!(told, [own], "whoever works for one tenant fires for that one alone");
+    }
+    let of_shop = SchedulerSign { name: "s".into(), carried: true, tenant: Some("shop".into()), hashes: vec![] };
+    store.scheduler_seen(of_shop).await.unwrap();
+    let all = store.schedules(ScheduleFilter { limit: 10, ..ScheduleFilter::default() }).await.unwrap();
+    assert_eq!(all.iter().map(|it| it.fired_by).collect::<Vec<_>>(), [0, 0, 1]);
     // The same job, scope and plan time, once in each tenant.
     let plan = minute(store).await;
     for schedule in ["backup", "shop/backup", "bank/backup"] {

@@ -30,6 +30,16 @@ async fn reason(store: &dyn Database, row: &RunRow) -> Option<Reason> {
     why(store, row).await.map(|waiting| waiting.reason)
 }
 
+// proves U2: a draft that the engine sends on waits for a process that does
+pub async fn what_nobody_acknowledges_says_so(store: &dyn Database) {
+    let run = put(store, NewRun { lifecycle: "agent".into(), ..NewRun::default() }).await;
+    assert_eq!(reason(store, &run).await, None, "it takes seconds");
+    advance(store, 6).await;
+    let waiting = why(store, &run).await.unwrap();
+    assert_eq!(waiting.reason, Reason::NoWorker);
+    assert!(waiting.text.contains("acknowledged"), "{}", waiting.text);
+}
+
 // proves U2
 pub async fn each_reason_is_told_and_the_first_that_applies(store: &dyn Database) {
     let run = put(store, build()).await;

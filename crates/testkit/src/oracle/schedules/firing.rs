@@ -8,13 +8,15 @@ use waypost_store::{
 };
 
 use super::Execution;
+use super::reads::is_of;
 use super::rules::{LISTING, Next, SOON, close, first_look, look_at, taken_as, wait_after};
 use crate::oracle::state::State;
 use crate::oracle::who;
 
 /// Whether the asker may execute it.
 fn has(by: &Ownership, row: &ScheduleRow) -> bool {
-    (row.carried && by.carried || by.hashes.contains(&row.hash)) && !by.except.contains(&row.hash)
+    let is_applied = row.carried && by.carried && is_of(&by.tenant, &row.name);
+    (is_applied || by.hashes.contains(&row.hash)) && !by.except.contains(&row.hash)
 }
 
 impl State {

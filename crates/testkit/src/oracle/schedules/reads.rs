@@ -66,7 +66,7 @@ impl State {
     }
 }
 
-fn is_of(tenant: &Option<String>, stored: &str) -> bool {
+pub(super) fn is_of(tenant: &Option<String>, stored: &str) -> bool {
     tenant.as_ref().is_none_or(|tenant| tenant_of(stored) == tenant)
 }
 
@@ -90,7 +90,8 @@ impl State {
     /// Who has not said for a minute that it is there is not.
     fn fired_by(&self, row: &ScheduleRow) -> u64 {
         let is_there = |at: &Time| (self.now - *at).ms() <= 60_000;
-        let fires = |sign: &SchedulerSign| sign.hashes.contains(&row.hash) || (sign.carried && row.carried);
+        let applied = |sign: &SchedulerSign| sign.carried && row.carried && is_of(&sign.tenant, &row.name);
+        let fires = |sign: &SchedulerSign| sign.hashes.contains(&row.hash) || applied(sign);
         self.schedulers.values().filter(|(sign, at)| is_there(at) && fires(sign)).count() as u64
     }
 
