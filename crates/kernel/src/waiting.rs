@@ -26,10 +26,11 @@ pub enum Reason {
     NoPlaybook,
     SlotsBusy,
     NotTaken,
+    Unacknowledged,
 }
 
 impl Reason {
-    pub const ALL: [Reason; 12] = [
+    pub const ALL: [Reason; 13] = [
         Reason::Scheduled,
         Reason::Window,
         Reason::Retry,
@@ -42,6 +43,7 @@ impl Reason {
         Reason::NoPlaybook,
         Reason::SlotsBusy,
         Reason::NotTaken,
+        Reason::Unacknowledged,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -58,6 +60,7 @@ impl Reason {
             Reason::NoPlaybook => "no_playbook",
             Reason::SlotsBusy => "slots_busy",
             Reason::NotTaken => "not_taken",
+            Reason::Unacknowledged => "unacknowledged",
         }
     }
 
@@ -298,7 +301,7 @@ fn unacknowledged(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Opti
         return None;
     }
     let text = "no process has acknowledged it: one that has the object store does".to_owned();
-    Some(of(Reason::NoWorker, run.created_at, text).hint("start one: waypost serve".to_owned()))
+    Some(of(Reason::Unacknowledged, run.created_at, text).hint("start one: waypost serve".to_owned()))
 }
 
 fn person(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiting> {

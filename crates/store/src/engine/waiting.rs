@@ -25,7 +25,7 @@ pub(crate) trait WaitTx: Tx + Sql {
     const HELD_WITH_KEYS: &'static str;
     /// The same of those that somebody has: one that was given back waits for them.
     const WORKED_WITH_KEYS: &'static str;
-    /// Who holds runs, and how many.
+    /// Who holds runs, how many, and when the first of these leases ends.
     const HELD_BY: &'static str;
     /// Those of the runs `$1` that bring along what they execute.
     const BRINGING: &'static str;
@@ -197,24 +197,27 @@ impl Facts {
         }
         let live = workers::live(tx, &names(rows.iter().map(|row| row.tenant.as_str()))).await?;
         if !live.is_empty() {
-            let mut busy: HashMap<String, u64> = HashMap::new();
+            let mut held: HashMap<String, (u64, Option<Time>)> = HashMap::new();
             for row in query(tx, T::HELD_BY, values![]).await? {
-                busy.insert(row.get(0)?, row.get(1)?);
+                held.insert(row.get(0)?, (row.get(1)?, row.get(2)?));
             }
+            let now = tx.now();
             let facts = |row: WorkerRow| {
-                let busy = busy.get(&row.name).copied().unwrap_or_default();
+                let (busy, until) = held.get(&row.name).copied().unwrap_or_default();
+                // Who let a lease run out and gave no sign since is gone, however lately it was seen.
+                if until.is_some_and(|until| until <= now && row.seen_at <= Some(until)) {
+                    return None;
+                }
                 // One that only claims asks for as many as it has free.
                 let slots = row.slots.unwrap_or_default() + if row.by_claims { busy } else { 0 };
                 let can = row.can.map(|can| (can.playbooks, can.carried));
                 let WorkerRow { name, queues, lifecycles, only, .. } = row;
                 let seen_at = row.seen_at.unwrap_or_default();
                 let is_own = row.tenant != EVERY_TENANT;
-                (
-                    row.tenant,
-                    WorkerFacts { name, is_own, seen_at, queues, lifecycles, can, only, slots, busy },
-                )
+                let facts = WorkerFacts { name, is_own, seen_at, queues, lifecycles, can, only, slots, busy };
+                Some((row.tenant, facts))
             };
-            self.workers = live.into_iter().map(facts).collect();
+            self.workers = live.into_iter().filter_map(facts).collect();
         }
         for row in query(tx, T::BRINGING, values![ids(rows)]).await? {
             self.bringing.insert(row.get(0)?);

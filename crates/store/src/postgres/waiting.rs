@@ -10,7 +10,7 @@ impl WaitTx for PgTx {
       WHERE NOT h.of_queue AND h.name = ANY ($1) ORDER BY h.rid LIMIT 10000";
     const WORKED_WITH_KEYS: &'static str = "SELECT h.tenant, h.name, r.run_id FROM waypost.holders h JOIN waypost.runs r ON r.rid = h.rid \
       WHERE NOT h.of_queue AND h.name = ANY ($1) AND r.claimed_by IS NOT NULL ORDER BY h.rid LIMIT 10000";
-    const HELD_BY: &'static str = "SELECT r.claimed_by, count(*) FROM (SELECT DISTINCT u.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid)) h \
+    const HELD_BY: &'static str = "SELECT r.claimed_by, count(*), min(r.stale_after) FROM (SELECT DISTINCT u.rid FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid)) h \
       JOIN waypost.runs r ON r.rid = h.rid WHERE r.state / 1000 = 3 AND r.claimed_by IS NOT NULL GROUP BY r.claimed_by";
     const BRINGING: &'static str =
         "SELECT r.run_id FROM waypost.runs r WHERE r.run_id = ANY ($1) AND r.carried IS NOT NULL";

@@ -11,7 +11,7 @@ impl WaitTx for Primitives<'_, '_> {
     const WORKED_WITH_KEYS: &'static str = "SELECT b.tenant, n.concurrency_key, b.run_id FROM run_now n INDEXED BY run_keyed CROSS JOIN run_born b ON b.rid = n.rid \
       WHERE n.state & 7 = 2 AND n.blocked IN (0, 1) AND n.concurrency_key = ANY ($1) AND n.finished_at IS NULL AND n.claimed_by IS NOT NULL \
       ORDER BY n.rid LIMIT 10000";
-    const HELD_BY: &'static str = "SELECT claimed_by, count(*) FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND claimed_by IS NOT NULL GROUP BY claimed_by";
+    const HELD_BY: &'static str = "SELECT claimed_by, count(*), min(due_at) FROM run_now INDEXED BY run_held WHERE state & 7 = 2 AND claimed_by IS NOT NULL GROUP BY claimed_by";
     const BRINGING: &'static str =
         "SELECT b.run_id FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id WHERE b.carried IS NOT NULL";
     const DETAILS: &'static str = "SELECT b.run_id, coalesce(n.details, b.details, '{}') FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id \

@@ -1,6 +1,7 @@
 //! Why runs wait: what is around each is looked up one by one; the kernel says what it comes to.
 
 use serde_json::Value;
+use waypost_kernel::run::Lease;
 use waypost_kernel::waiting::{Ahead, Around, Asks, LimitFacts, PauseFacts, Waiting, WorkerFacts, waiting};
 use waypost_kernel::{Phase, Span, Time};
 use waypost_store::{Reply, RunRow};
@@ -107,13 +108,15 @@ impl State {
         let live = self.workers.iter().filter(|(beat, _, seen)| {
             self.now - *seen <= SILENT && beat.tenant.as_deref().is_none_or(|of| of == tenant)
         });
-        let facts = live.map(|(beat, _, seen)| {
-            let holds = |entry: &&Entry| {
-                let lease = entry.row.run.lease.as_ref();
-                lease.is_some_and(|lease| lease.worker.as_deref() == Some(beat.name.as_str()))
-            };
-            let busy = self.runs.values().filter(holds).count() as u64;
-            WorkerFacts {
+        let facts = live.filter_map(|(beat, _, seen)| {
+            let leases = self.runs.values().filter_map(|entry: &Entry| entry.row.run.lease.as_ref());
+            let own = |lease: &&Lease| lease.worker.as_deref() == Some(beat.name.as_str());
+            let ends: Vec<Time> = leases.filter(own).map(|lease| lease.until).collect();
+            if ends.iter().any(|end| *end <= self.now && seen <= end) {
+                return None;
+            }
+            let busy = ends.len() as u64;
+            Some(WorkerFacts {
                 name: beat.name.clone(),
                 is_own: beat.tenant.is_some(),
                 seen_at: *seen,
@@ -123,7 +126,7 @@ impl State {
                 only: beat.only.clone(),
                 slots: if beat.by_claims { beat.slots + busy } else { beat.slots },
                 busy,
-            }
+            })
         });
         facts.collect()
     }

@@ -446,6 +446,7 @@ topics! {
         a_key_that_is_held_is_told_with_its_holder
         what_is_for_later_or_for_people_says_so
         a_run_whose_worker_is_gone_is_orphaned
+        who_let_a_lease_run_out_is_gone
         workers_list_no_more_than_whoever_explains_can_hold
         a_page_is_explained_at_once
         a_tenants_own_workers_and_those_of_all_count

@@ -36,7 +36,7 @@ pub async fn what_nobody_acknowledges_says_so(store: &dyn Database) {
     assert_eq!(reason(store, &run).await, None, "it takes seconds");
     advance(store, 6).await;
     let waiting = why(store, &run).await.unwrap();
-    assert_eq!(waiting.reason, Reason::NoWorker);
+    assert_eq!(waiting.reason, Reason::Unacknowledged);
     assert!(waiting.text.contains("acknowledged"), "{}", waiting.text);
 }
 
@@ -123,6 +123,20 @@ pub async fn a_run_whose_worker_is_gone_is_orphaned(store: &dyn Database) {
     assert_eq!(why(store, &other.run).await, None, "it is about to be taken");
     let waiting = why(store, &claimed.run).await.unwrap();
     assert!(waiting.text.contains("the next free worker takes it over"), "{}", waiting.text);
+}
+
+// proves U2: who let a lease run out is no free slot for others, though it was seen a moment ago
+pub async fn who_let_a_lease_run_out_is_gone(store: &dyn Database) {
+    store.beat(worker("w", 1)).await.unwrap();
+    let short = Claim { lease: Some(Span::from_seconds(2)), start: true, ..wants("w", 1) };
+    put(store, build()).await;
+    store.claim(short).await.unwrap().remove(0);
+    let other = put(store, build()).await;
+    assert_eq!(reason(store, &other).await, Some(Reason::SlotsBusy));
+    advance(store, 3).await;
+    assert_eq!(reason(store, &other).await, Some(Reason::NoWorker));
+    store.beat(worker("w", 1)).await.unwrap();
+    assert_eq!(reason(store, &other).await, Some(Reason::SlotsBusy), "it is there after all");
 }
 
 pub async fn workers_list_no_more_than_whoever_explains_can_hold(store: &dyn Database) {
