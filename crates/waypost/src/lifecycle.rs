@@ -17,7 +17,7 @@ use crate::output::{
     BAD_INPUT, Column, ERROR, Failed, Format, NOT_FOUND, Result, cells, fitted, pretty, print, print_list,
     table, width,
 };
-use crate::place::Place;
+use crate::place::{Place, lifecycles};
 use crate::run::who;
 
 #[derive(Debug, Subcommand)]
@@ -72,14 +72,19 @@ pub enum ShowFormat {
 
 pub async fn run(place: &Place, verb: Verb) -> Result {
     match verb {
-        Verb::List { output } => list(&place.known_lifecycles().await?, output),
+        Verb::List { output } => list(&there(place).await?, output),
         Verb::Show { name, output } => {
-            show(place.known_lifecycles().await?, &name, output)?;
+            show(there(place).await?, &name, output)?;
             if matches!(output, ShowFormat::Table) { say_retention(place, &name).await } else { Ok(()) }
         }
         Verb::Add { files, output } => add(&*place.open().await?, &files, output).await,
         Verb::Check { files, output } => check(&place.known_lifecycles().await?, &files, output),
     }
+}
+
+/// What is asked about is what is there: a server or database that is not reached is an error.
+async fn there(place: &Place) -> Result<Catalog> {
+    lifecycles(&*place.opened_to_read().await?.store()).await
 }
 
 /// One after the other, in the order in which they are named: a run's items come before it.

@@ -227,6 +227,10 @@ fn a_server_that_is_named_is_asked_or_the_command_refused() {
     elsewhere.ok(&["--url", &url, "lifecycle", "add", "release.toml"]);
     assert!(elsewhere.ok(&["--url", &url, "lifecycle", "show", "release"]).contains("somebody approves"));
     assert!(elsewhere.ok(&["--url", &url, "lifecycle", "list"]).contains("somebody approves"));
+    for args in [&["list"][..], &["show", "deploy"]] {
+        let nowhere = [&["--url", "http://127.0.0.1:1", "lifecycle"], args].concat();
+        elsewhere.run(&nowhere).expect(1, &["cannot reach the server"]);
+    }
     assert!(!elsewhere.path(".waypost").exists());
 }
 
