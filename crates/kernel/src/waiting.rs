@@ -304,6 +304,12 @@ fn unacknowledged(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Opti
     Some(of(Reason::Unacknowledged, run.created_at, text).hint("start one: waypost serve".to_owned()))
 }
 
+/// Of a draft that people end whatever they say, as a proposal: nothing is sent on.
+fn is_decided_only(lifecycle: &Lifecycle, state: StateId) -> bool {
+    let mut by_people = lifecycle.transitions_from(state).filter(|it| it.by.any_person());
+    lifecycle.phase(state) == Phase::Draft && by_people.all(|it| lifecycle.phase(it.to) == Phase::Settled)
+}
+
 fn person(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiting> {
     if !waits_for_people(lifecycle, run.state) {
         return None;
@@ -321,6 +327,7 @@ fn person(lifecycle: &Lifecycle, run: &Run, around: &Around<'_>) -> Option<Waiti
             format!("waits for a person: {}", around.asks.open.join(", "))
         }
         Some(reason) => format!("waits for a person: {reason}"),
+        None if is_decided_only(lifecycle, run.state) => "waits for a decision".to_owned(),
         None if lifecycle.phase(run.state) == Phase::Draft => {
             "a draft: waits for a person to send it on".to_owned()
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{RawPathParams, Request};
-use axum::http::header::{CACHE_CONTROL, CONNECTION, EXPECT, HeaderName, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONNECTION, EXPECT, HeaderName, X_CONTENT_TYPE_OPTIONS};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Response};
 use axum::routing::{MethodFilter, on};
@@ -41,7 +41,10 @@ pub fn router(app: &Arc<App>) -> Router {
         let handler = move |request: Request| answer(app.clone(), route, request);
         router = router.route(route.path, on(filter, handler));
     }
-    router.fallback(fallback).method_not_allowed_fallback(fallback)
+    let (app, same) = (app.clone(), app.clone());
+    let nowhere = move |request: Request| fallback(app.clone(), request);
+    let otherwise = move |request: Request| fallback(same.clone(), request);
+    router.fallback(nowhere).method_not_allowed_fallback(otherwise)
 }
 
 async fn answer(app: Arc<App>, route: &'static Route, request: Request) -> Response<Body> {
@@ -69,14 +72,14 @@ async fn answer(app: Arc<App>, route: &'static Route, request: Request) -> Respo
             if problem.status >= 500 && problem.code != BUSY.code {
                 tracing::warn!(request_id, route = route.path, code = problem.code, "{}", problem.detail);
             }
-            (refused(route, &problem, &request_id, page.as_ref(), &instance), None)
+            (refused(&app, route, &problem, &request_id, page.as_ref(), &instance), None)
         }
         // What it said is in the log; a client has no use for it.
         Err(_) => {
             tracing::error!(request_id, route = route.path, "a handler panicked");
             let message = "the server has a defect; its log has more under this request id";
             let problem = Problem::new(&INTERNAL_ERROR, message);
-            (refused(route, &problem, &request_id, page.as_ref(), &instance), None)
+            (refused(&app, route, &problem, &request_id, page.as_ref(), &instance), None)
         }
     };
     drop(in_flight);
@@ -89,6 +92,7 @@ async fn answer(app: Arc<App>, route: &'static Route, request: Request) -> Respo
 }
 
 fn refused(
+    app: &App,
     route: &Route,
     problem: &Problem,
     request_id: &str,
@@ -96,7 +100,7 @@ fn refused(
     instance: &str,
 ) -> Response<Body> {
     match page {
-        Some(parts) => console::refused(problem, request_id, parts),
+        Some(parts) => console::refused(app, problem, request_id, parts),
         None if route.is_front => problem.enveloped(request_id),
         None => problem.response(request_id, instance),
     }
@@ -165,7 +169,7 @@ async fn read_path(parts: &mut Parts) -> Result<Vec<(String, String)>> {
 }
 
 /// No route: what is there instead.
-async fn fallback(request: Request) -> Response<Body> {
+async fn fallback(app: Arc<App>, request: Request) -> Response<Body> {
     let request_id = request_id(request.headers());
     let path = request.uri().path().to_owned();
     let allowed = api::methods_of(&path);
@@ -178,10 +182,21 @@ async fn fallback(request: Request) -> Response<Body> {
     };
     let mut response = match api::is_front(&path) {
         true => problem.enveloped(&request_id),
+        false if asks_for_a_page(&request) => {
+            console::refused(&app, &problem, &request_id, &request.into_parts().0)
+        }
         false => problem.response(&request_id, &path),
     };
     finish(response.headers_mut(), &request_id);
     response
+}
+
+/// Somebody with a browser, who typed an address.
+fn asks_for_a_page(request: &Request) -> bool {
+    let accepted = request.headers().get(ACCEPT).and_then(|kinds| kinds.to_str().ok());
+    request.method() == axum::http::Method::GET
+        && !request.uri().path().starts_with("/v1/")
+        && accepted.is_some_and(|kinds| kinds.contains("text/html"))
 }
 
 fn request_id(headers: &HeaderMap) -> String {

@@ -10,15 +10,6 @@ use crate::api::{self, Content, EVENT_STREAM, Route};
 use crate::openapi::{refusals, role};
 use crate::problem;
 
-/// Nothing is loaded from anywhere, and nothing is executed.
-pub const POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'";
-
-const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
-code{font:0.9em ui-monospace,monospace}table{border-collapse:collapse;width:100%}\
-td,th{border-bottom:1px solid #8884;padding:.3rem .6rem;text-align:left;vertical-align:top}\
-h2{margin-top:3rem;border-top:1px solid #8884;padding-top:1rem}@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}a{color:#8bf}}";
-
 /// What both are made of.
 enum Block {
     Heading(u8, String),
@@ -144,12 +135,9 @@ pub fn markdown() -> String {
     format!("{}\n", text.trim_end())
 }
 
-/// For a browser.
+/// For a browser: what stands on the console's page.
 pub fn html() -> String {
-    let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>Waypost HTTP API</title><style>{STYLE}</style>"
-    );
+    let mut page = String::new();
     for block in blocks() {
         match block {
             Block::Heading(level, words) => {
@@ -159,17 +147,18 @@ pub fn html() -> String {
                 let _ = write!(page, "<p>{}</p>", marked(&words));
             }
             Block::Table(head, rows) => {
-                page.push_str("<table><tr>");
+                page.push_str("<table class=\"reference\"><thead><tr>");
                 head.iter().for_each(|cell| {
-                    let _ = write!(page, "<th>{}</th>", marked(cell));
+                    let _ = write!(page, "<th scope=\"col\">{}</th>", marked(cell));
                 });
+                page.push_str("</tr></thead><tbody>");
                 for row in rows {
                     page.push_str("<tr>");
                     row.iter().for_each(|cell| {
                         let _ = write!(page, "<td>{}</td>", marked(cell));
                     });
                 }
-                page.push_str("</table>");
+                page.push_str("</tbody></table>");
             }
         }
     }

@@ -46,7 +46,7 @@ pub use options::Options;
 pub use outcome::{Outcome, Word};
 pub use resolve::check_command;
 pub use shutdown::Stage;
-pub use steps::{cleanup_failed_in_words, first_steps, left_in_words};
+pub use steps::{blockers_in_words, cleanup_failed_in_words, first_steps, in_order, left_in_words, worked};
 pub use summary::{End, Summary};
 pub use waypost_store::{Result, StoreError};
 pub use worker::Worker;

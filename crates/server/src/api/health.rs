@@ -65,19 +65,13 @@ pub const ROUTES: &[Route] = &[
         name: "getReference",
         description: "This API, as a page for people.",
         responses: &[RouteResponse { status: 200, description: "the page", body: Content::Text(HTML) }],
-        run: |_, _| {
-            Box::pin(async {
-                let page = answer::shared(200, HTML, PAGE.clone());
-                Ok(answer::with(page, "content-security-policy", crate::reference::POLICY))
-            })
-        },
+        run: |call, _| Box::pin(crate::console::reference(call)),
         ..OPEN
     },
 ];
 
-// Anybody may ask for these: they are made once, and all answers share them.
+// Anybody may ask for it: it is made once, and all answers share it.
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| crate::openapi::document().to_string().into());
-static PAGE: LazyLock<Bytes> = LazyLock::new(|| crate::reference::html().into());
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";

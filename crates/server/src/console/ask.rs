@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::answer::{Answer, Result};
 use crate::api::{self, Route};
 use crate::call::{Asked, Call, read_object, read_query};
-use crate::guard;
+use crate::guard::{self, Role};
 use crate::problem::{INTERNAL_ERROR, Problem};
 use waypost_schema::{FromNode, Node};
 
@@ -60,7 +60,11 @@ pub fn encoded(text: &str) -> String {
 
 /// Whether the caller may do what a route does: buttons of others are not shown.
 pub fn may(call: &Call, name: &str) -> bool {
-    named(name).is_ok_and(|route| call.caller.role.may(route.required_role))
+    role_may(call.caller.role, name)
+}
+
+pub fn role_may(role: Role, name: &str) -> bool {
+    named(name).is_ok_and(|route| role.may(route.required_role))
 }
 
 fn defect(what: &str) -> Problem {

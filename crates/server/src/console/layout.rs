@@ -8,7 +8,9 @@ use maud::{DOCTYPE, Markup, html};
 use super::parts::shown;
 use super::{ask, assets, parts, session};
 use crate::answer::{self, Answer};
+use crate::app::App;
 use crate::call::Call;
+use crate::guard::Role;
 use crate::problem::Problem;
 
 /// Nothing is loaded from elsewhere, nothing inline is executed, and no other page shows this one.
@@ -33,6 +35,7 @@ pub enum Nav {
     Agents,
     Lifecycles,
     Audit,
+    Reference,
     /// A page that is under none of these.
     None,
 }
@@ -97,6 +100,7 @@ const GROUPS: &[(&str, &[Entry])] = &[
         &[
             entry(Nav::Lifecycles, "/lifecycles", "Lifecycles", "l", "listLifecycles"),
             entry(Nav::Audit, "/audit", "Audit", "u", "listAudit"),
+            entry(Nav::Reference, "/reference", "HTTP API", "h", "getReference"),
         ],
     ),
 ];
@@ -124,18 +128,36 @@ pub fn answered(call: &Call, status: u16, sheet: &Sheet<'_>, content: &Markup) -
     let is_signed_in = call.caller.token.is_some();
     let is_known = is_signed_in || !call.app.options.needs_tokens;
     let body = html! {
-        header.top {
-            a.brand href="/" { img src=(assets::ICON.path()) alt="" width="24" height="24"; "Waypost" }
-            @if is_known { (nav(call, sheet.nav)) }
+        (head(is_known.then_some(call.caller.role), sheet.nav))
+        main #main tabindex="-1" {
+            @if sheet.live.is_some() && is_typed_into(content) {
+                @let same: Vec<(&str, &str)> = call.query.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_str()?))).collect();
+                noscript { p.hint { a href={ "?" (ask::written(&same)) } { "Reload" } " to see what is new: a page with forms does not reload by itself." } }
+            }
+            (content)
         }
-        main #main tabindex="-1" { (content) }
         footer { (preferences(call, is_signed_in, is_known)) }
         (help())
     };
-    page(status, sheet, session::theme(&call.headers), &body)
+    page(status, sheet, session::theme(&call.headers), &body, sheet.live.is_some() && !is_typed_into(content))
 }
 
-fn page(status: u16, sheet: &Sheet<'_>, theme: &str, body: &Markup) -> Answer {
+/// A form that somebody fills in would be thrown away by a page that loads itself again.
+fn is_typed_into(content: &Markup) -> bool {
+    content.0.contains("method=\"post\"")
+}
+
+/// `role`: whose pages are led to; nobody's without one.
+fn head(role: Option<Role>, current: Nav) -> Markup {
+    html! {
+        header.top {
+            a.brand href="/" { img src=(assets::ICON.path()) alt="" width="24" height="24"; "Waypost" }
+            @if let Some(role) = role { (menu(role, current)) (nav(role, current)) }
+        }
+    }
+}
+
+fn page(status: u16, sheet: &Sheet<'_>, theme: &str, body: &Markup, reloads: bool) -> Answer {
     let (kind, run) = match &sheet.live {
         None => (None, None),
         Some(Live::AllRuns) => (Some("runs"), None),
@@ -155,7 +177,7 @@ fn page(status: u16, sheet: &Sheet<'_>, theme: &str, body: &Markup) -> Answer {
                 link rel="stylesheet" href=(assets::STYLE.path());
                 script type="module" src=(assets::MODULE.path()) {}
                 // Who has no scripts sees what is new by the page as a whole.
-                @if kind.is_some() { noscript { meta http-equiv="refresh" content="10"; } }
+                @if reloads { noscript { meta http-equiv="refresh" content="10"; } }
             }
             body data-live=[kind] data-run=[run] {
                 a.skip href="#main" { "Skip to the content" }
@@ -169,8 +191,16 @@ fn page(status: u16, sheet: &Sheet<'_>, theme: &str, body: &Markup) -> Answer {
     answer::with(answer, "referrer-policy", "same-origin")
 }
 
-fn nav(call: &Call, current: Nav) -> Markup {
-    let seen = |entries: &'static [Entry]| entries.iter().filter(|entry| ask::may(call, entry.needs));
+/// The same on a phone, behind a click.
+fn menu(role: Role, current: Nav) -> Markup {
+    let mut entries = GROUPS.iter().flat_map(|(_, entries)| *entries);
+    let label = entries.find(|entry| entry.nav == current).map_or("Pages", |entry| entry.label);
+    html! { details.menu { summary.button { "☰ " (label) } (nav(role, current)) } }
+}
+
+fn nav(role: Role, current: Nav) -> Markup {
+    let seen =
+        |entries: &'static [Entry]| entries.iter().filter(move |entry| ask::role_may(role, entry.needs));
     html! {
         nav aria-label="Pages" {
             @for (name, entries) in GROUPS {
@@ -244,25 +274,28 @@ fn help() -> Markup {
 }
 
 /// What a page's request is refused with. Who is not known is asked who they are.
-pub fn refused(problem: &Problem, request_id: &str, parts: &Parts) -> Response<Body> {
+pub fn refused(app: &App, problem: &Problem, request_id: &str, parts: &Parts) -> Response<Body> {
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     if problem.status == 401 {
         let to = if parts.method == axum::http::Method::GET { path } else { "/" };
         return super::see(&format!("/sign-in?to={}", ask::encoded(to)));
     }
+    // Whoever it is may look, where nobody is asked who they are; of others it is not known what they may do besides.
+    let needs_tokens = app.options.needs_tokens;
+    let role = if needs_tokens { Role::Viewer } else { Role::Admin };
     let body = html! {
-        header.top { a.brand href="/" { img src=(assets::ICON.path()) alt="" width="24" height="24"; "Waypost" } }
+        (head(Some(role), Nav::None))
         main #main tabindex="-1" {
             section.card.narrow {
                 h1 { (title(problem.status)) }
                 p role="alert" { (shown(&problem.detail)) }
                 p.hint { code { (problem.code) } " · request " code { (request_id) } }
-                p { a href="/" { "Overview" } " · " a href="/runs" { "Runs" } " · " a href="/sign-in" { "Sign in" } }
+                p { a href="/" { "Overview" } " · " a href="/runs" { "Runs" } @if needs_tokens { " · " a href="/sign-in" { "Sign in" } } }
             }
         }
     };
     let sheet = Sheet { title: title(problem.status), nav: Nav::None, live: None };
-    page(problem.status, &sheet, session::theme(&parts.headers), &body)
+    page(problem.status, &sheet, session::theme(&parts.headers), &body, false)
 }
 
 fn title(status: u16) -> &'static str {

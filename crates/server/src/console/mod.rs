@@ -20,6 +20,7 @@ use crate::call::{Asked, Call};
 use crate::guard::RequiredRole;
 
 pub use layout::refused;
+pub use pages::reference::page as reference;
 
 const PAGE: Route = Route { is_page: true, ..GET };
 const OPEN: Route = Route { required_role: RequiredRole::Nothing, ..PAGE };
@@ -140,7 +141,8 @@ const NO_PAGES: [&str; 4] = ["/console/events", "/assets/{file}", "/runs/export"
 /// Where each page is, with the names of its parts: for those who look at all of them.
 pub fn paths() -> impl Iterator<Item = &'static str> {
     let is_page = |route: &&Route| route.method == Method::Get && !NO_PAGES.contains(&route.path);
-    ROUTES.iter().filter(is_page).map(|route| route.path)
+    // The page of the API is a route of the API.
+    ROUTES.iter().filter(is_page).map(|route| route.path).chain(["/reference"])
 }
 
 /// What the page's module listens to: the API's own stream, for those who are signed in by a cookie.

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 use waypost_kernel::text::terminal::{json, plain};
+use waypost_kernel::waiting::Reason;
 use waypost_kernel::{Outcome, Phase, Span, Time};
 use waypost_store::{RunRow, iso, parse_time};
 
@@ -61,6 +62,23 @@ pub fn ago(at: Option<Time>, now: Time) -> Markup {
             None => span.none { "–" },
         }
     }
+}
+
+/// Why a run waits and for how long, or in how long it begins.
+pub fn waits(row: &RunRow, now: Time) -> Option<Markup> {
+    let waiting = row.waiting()?;
+    let due = row.run.available_at.filter(|due| *due > now && waiting.reason == Reason::Scheduled);
+    Some(html! {
+        @match due {
+            Some(due) => { b { "begins " (ago(Some(due), now)) } " " span.hint { "at " (iso(due)) } },
+            None => { b { (shown(&waiting.text)) } " " (since(waiting.since, now)) },
+        }
+    })
+}
+
+/// For how long; the instant itself stands behind it.
+pub fn since(at: Time, now: Time) -> Markup {
+    html! { span.hint { "for " time datetime=(iso(at)) title={ "since " (iso(at)) } { (age(now - at)) } } }
 }
 
 pub fn took(from: Option<Time>, to: Option<Time>, now: Time) -> Markup {
@@ -174,6 +192,16 @@ pub fn act(call: &Call, action: &str, label: &str, fields: &Markup) -> Markup {
                 (hidden(&session::form_token(call)))
                 (fields)
             }
+        }
+    }
+}
+
+/// A button that does nothing now, and says why to whoever presses it.
+pub fn closed_button(label: &str, why: &str) -> Markup {
+    html! {
+        details.why-not {
+            summary.button { (label) span.unseen { ", not now" } }
+            p { (why) }
         }
     }
 }

@@ -3,12 +3,17 @@
 mod bulk;
 mod people;
 
+use std::sync::Arc;
+
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder};
 use serde_json::{Value, json};
 
 use crate::roles::{token, with_tokens};
-use crate::support::{Answer, On, Server, send};
+use crate::support::{Answer, On, Server, open, send};
+use waypost_server::Options;
+use waypost_worker::projection::Projection;
+use waypost_worker::projection::objects::Folder;
 
 /// One that shows redirects, as they are what is tested.
 fn client() -> Client {
@@ -319,4 +324,101 @@ async fn a_log_of_any_size_is_shown_a_page_at_a_time_to_its_first_line() {
     }
     let all = (0..EVENTS).flat_map(|event| (0..20).map(move |number| format!("{event}/{number}")));
     assert_eq!(found, all.collect::<Vec<_>>(), "each line once, in order");
+}
+
+/// The link of a line is good for as long as the run: its page has the line however many came after it.
+#[tokio::test]
+async fn a_link_to_a_line_of_a_log_leads_to_it_for_good() {
+    let server = Server::new().await;
+    let person = Person::at(&server, "");
+    let started = server.post("/v1/runs", json!({ "lifecycle": "deploy" })).await.expect(201);
+    let id = started["run_id"].as_str().unwrap().to_owned();
+    let claimed = server.post("/v1/claims", json!({ "worker": "w1", "start": true })).await;
+    let token = &claimed.body["claims"][0]["lease"]["token"];
+    let print = async |count: usize, word: &str| {
+        let lines: Vec<Value> = (0..count).map(|number| json!(["out", format!("{word} {number}")])).collect();
+        let event = json!({ "lease_token": token, "message": "output", "payload": { "lines": lines } });
+        server.post(&format!("/v1/runs/{id}/events"), event).await.expect(201);
+    };
+    print(30, "early").await;
+    let page = person.get(&format!("/runs/{id}?tab=log")).await.text;
+    assert!(page.contains("id=\"follow\""));
+    let line = page.split("<li ").find(|line| line.contains(">early 7<")).expect("it is shown");
+    let link = line.split("href=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let (path, anchor) =
+        link.replace("&amp;", "&").split_once('#').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    for turn in 0..30 {
+        print(50, &format!("late {turn}")).await;
+    }
+    let latest = person.get(&format!("/runs/{id}?tab=log")).await.text;
+    assert!(!latest.contains(">early 7<"), "{} lines", latest.matches("<li ").count());
+    let page = person.get(&format!("/runs/{id}{path}")).await.text;
+    assert!(
+        page.contains(&format!("id=\"{anchor}\""))
+            && page.contains(">early 7<")
+            && page.contains(">early 20<")
+    );
+    let end = json!({ "lease_token": token, "status": "success" });
+    server.post(&format!("/v1/runs/{id}/finish"), end).await.expect(200);
+    let page = person.get(&format!("/runs/{id}?tab=log")).await.text;
+    assert!(!page.contains("id=\"follow\""), "nothing more is printed");
+}
+
+#[tokio::test]
+async fn status_json_is_compared_with_its_run() {
+    let server = Server::new().await;
+    let person = Person::at(&server, "");
+    let agent = json!({ "lifecycle": "agent", "metadata": { "agent_slug": "violin" } });
+    let path = |run: &Value| format!("/runs/{}?tab=status", run["run_id"].as_str().unwrap());
+    let run = server.post("/v1/runs", agent.clone()).await.expect(201);
+    let page = person.get(&path(&run)).await.text;
+    assert!(
+        page.contains("no object store")
+            && page.contains("--object-store")
+            && !page.contains("class=\"alert\"")
+    );
+
+    let folder = tempfile::tempdir().unwrap();
+    let projection = Arc::new(Projection::new(Arc::new(Folder::new(folder.path()))));
+    let (store, lives) = open(On::Sqlite).await;
+    let options = Options { projection: Some(projection), ..Options::default() };
+    let server = Server::with(store, lives, options).await;
+    let person = Person::at(&server, "");
+    let run = server.post("/v1/runs", agent).await.expect(201);
+    let page = person.get(&path(&run)).await.text;
+    assert!(page.contains("none: it says what the run is"), "{page}");
+    // Nobody writes documents here, and the run goes on.
+    let id = run["run_id"].as_str().unwrap();
+    server.post(&format!("/v1/runs/{id}/cancel"), json!({})).await.expect(200);
+    let page = person.get(&path(&run)).await.text;
+    assert!(page.contains("behind") && page.contains("of 2 events"), "{page}");
+}
+
+#[tokio::test]
+async fn a_timeline_numbers_attempts_and_names_their_workers() {
+    let server = Server::new().await;
+    server.start().await;
+    let (id, _) = server.claim("a-worker-of-ours").await;
+    let page = Person::at(&server, "").get(&format!("/runs/{id}?tab=timeline")).await.text;
+    for words in [">attempt 1 <span", ">a-worker-of-ours</span>", "waits for a worker", ">0s</span>"] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_for_later_says_in_how_long_it_begins() {
+    let server = Server::new().await;
+    let at = "2099-01-01T00:00:00Z";
+    let run = server.start_with(json!({ "schedule_at": at })).await;
+    let page = Person::at(&server, "").get(&format!("/runs/{}", run["run_id"].as_str().unwrap())).await.text;
+    assert!(page.contains("begins <time datetime=\"2099-01-01T00:00:00") && page.contains(">in "), "{page}");
+    assert!(!page.contains("since "), "it does not wait since then");
+}
+
+#[tokio::test]
+async fn a_page_that_is_not_there_leads_to_others() {
+    let server = Server::new().await;
+    let page = send(client().get(server.url("/nowhere")).header("accept", "text/html")).await;
+    assert!(page.status == 404 && page.text.contains("href=\"/waiting\"") && !page.text.contains("/sign-in"));
+    assert!(server.get("/nowhere").await.text.starts_with('{'), "programs are told as programs are");
 }

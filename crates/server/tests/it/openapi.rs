@@ -240,12 +240,16 @@ async fn answers_are_what_the_document_says() {
 }
 
 #[tokio::test]
-async fn the_reference_is_one_page_that_loads_nothing() {
+async fn the_reference_is_a_page_of_the_console() {
     let server = Server::new().await;
     let page = server.get("/reference").await;
     assert!(page.header("content-security-policy").starts_with("default-src 'none'"));
     for word in ["POST /v1/claims", "LEASE_LOST", "Idempotency-Key", "operator or admin"] {
         assert!(page.text.contains(word), "{word}");
     }
-    assert!(!page.text.contains("<script") && !page.text.contains("src="));
+    assert!(
+        page.text.contains("href=\"/runs\"") && page.text.contains("href=\"/assets/console-"),
+        "a way back"
+    );
+    assert!(!page.text.contains("<style") && !page.text.contains("src=\"http"), "nothing of elsewhere");
 }

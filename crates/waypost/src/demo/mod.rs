@@ -14,6 +14,7 @@ mod stage;
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,6 +22,8 @@ use tokio::sync::watch;
 use waypost_server::{App, Options};
 use waypost_worker::Stage as Shutdown;
 use waypost_worker::loops::Supervisor;
+use waypost_worker::projection::Projection;
+use waypost_worker::projection::objects::Folder;
 use waypost_worker::schedules::SchedulerOptions;
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result, print, tell};
@@ -57,10 +60,13 @@ pub async fn run(flags: Flags) -> Result<u8> {
     let supervisor = Supervisor::new(stage.store.clone(), "demo", shutdown.clone());
     let own = plans::schedules(&*stage.store, folder.path()).await?;
     let supervisor = supervisor.firing(SchedulerOptions { own, ..SchedulerOptions::default() });
+    // What front ends read of agents' runs.
+    let projection = Arc::new(Projection::new(Arc::new(Folder::new(&folder.path().join("objects")))));
+    let supervisor = supervisor.projecting(Some(projection.clone()));
     tokio::spawn(supervisor.start().await?.run(None));
     let console = match flags.once {
         true => None,
-        false => Some(open_console(&stage, flags.listen, shutdown.clone()).await?),
+        false => Some(open_console(&stage, projection, flags.listen, shutdown.clone()).await?),
     };
     let narrated = tokio::spawn(narrator::narrate(stage.store.clone(), shutdown));
     let played = tokio::select! {
@@ -98,11 +104,13 @@ async fn told_to_end() {
 /// The pages of a server, over the database that is played on.
 async fn open_console(
     stage: &Stage,
+    projection: Arc<Projection>,
     listen: SocketAddr,
     shutdown: watch::Receiver<Shutdown>,
 ) -> Result<SocketAddr> {
     let (listener, address) = crate::serve::bind(listen).await?;
-    let app = App::new(stage.store.clone(), Options::default(), shutdown);
+    let options = Options { projection: Some(projection), ..Options::default() };
+    let app = App::new(stage.store.clone(), options, shutdown);
     tokio::spawn(waypost_server::serve(app, listener));
     tell(&format!("The console: http://{address}/"));
     Ok(address)

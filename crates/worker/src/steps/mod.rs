@@ -40,7 +40,7 @@ pub(crate) use state_names::{StateNames, StepState};
 pub(crate) use step_log::{AGAIN, is_dropped, was_left_out, was_not_wanted};
 pub(crate) use tasks::{TaskBoard, task_progress};
 pub(crate) use waiting::WORTH_GIVING_BACK;
-pub use words::{cleanup_failed_in_words, left_in_words};
+pub use words::{blockers_in_words, cleanup_failed_in_words, in_order, left_in_words, worked};
 
 /// How the steps of a run came to an end.
 #[derive(Clone, Debug, PartialEq)]

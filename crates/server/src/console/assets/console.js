@@ -12,16 +12,40 @@ let isFetching = false;
 let isAskedAgain = false;
 let failures = 0;
 
+/** What somebody filled in and did not send. What is ticked in a list is taken over, and so is the command for it. */
+const TAKEN_OVER = '[name="run"], #all-here, #follow, #command';
+const isFilledIn = (field) => {
+  if (field.matches(TAKEN_OVER)) return false;
+  if (field.matches('[type="checkbox"], [type="radio"]')) return field.checked !== field.defaultChecked;
+  if (!field.matches('select')) return field.value !== field.defaultValue;
+  const first = [...field.options].findIndex((it) => it.defaultSelected);
+  return field.selectedIndex !== Math.max(first, 0);
+};
+
 const isBusy = (part) => {
   const active = document.activeElement;
   const isTyping = active && part.contains(active) && active.matches('input:not([type="checkbox"]), select, textarea');
-  return isTyping || part.querySelector('details.act[open], [data-pick]:checked') !== null;
+  return isTyping || part.querySelector('details.act[open]') !== null || [...part.querySelectorAll('input:not([type="hidden"]), select, textarea')].some(isFilledIn);
+};
+
+/** What can be opened, by what it is about: its place changes with what is new. */
+const openable = (part) => {
+  const known = new Map();
+  for (const it of part.querySelectorAll('details')) {
+    const about = it.closest('[data-of], tr[id], [data-row], section');
+    const link = (about ?? it).querySelector('a[href]')?.getAttribute('href');
+    const key = [about?.dataset.of, about?.id, link, it.querySelector('form')?.getAttribute('action')].join(' ');
+    let turn = 0;
+    while (known.has(`${key} ${turn}`)) turn += 1;
+    known.set(`${key} ${turn}`, it);
+  }
+  return known;
 };
 
 /** What a person opened stays open, and what they read stays where it is. */
 const takeOver = (part, fresh) => {
-  const opened = [...part.querySelectorAll('details')].map((it) => it.open);
-  fresh.querySelectorAll('details').forEach((it, place) => { it.open = opened[place] ?? false; });
+  const before = openable(part);
+  openable(fresh).forEach((it, key) => { if (before.has(key)) it.open = before.get(key).open; });
   // So does what they ticked, and the row that they are at.
   part.querySelectorAll('input[type="checkbox"]:checked').forEach((it) => {
     const same = [...fresh.querySelectorAll('input[type="checkbox"]')].find((other) => other.name === it.name && other.value === it.value);
@@ -172,7 +196,7 @@ document.addEventListener('keydown', (event) => {
   else if (key === 'k') choose(-1);
   else if (key === 'x') { const box = ticked(); if (box) box.checked = !box.checked; }
   else if (key === 'c') ask('cancel');
-  else if (key === 'Escape') document.querySelectorAll('details.act[open]').forEach((it) => { it.open = false; });
+  else if (key === 'Escape') document.querySelectorAll('details:is(.act, .why-not, .menu)[open]').forEach((it) => { it.open = false; });
 });
 
 /** What is too wide for its place begins where it matters: at the state that the run is in, at the page that this is. */
@@ -182,7 +206,6 @@ const centre = (element, within) => {
   within.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
 };
 centre(document.querySelector('.state.current'), document.querySelector('.diagram:has(.state.current)'));
-centre(document.querySelector('.top nav [aria-current]'), document.querySelector('.top nav'));
 centre(document.querySelector('.tabs [aria-current]'), document.querySelector('.tabs'));
 
 improve();

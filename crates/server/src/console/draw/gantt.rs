@@ -1,7 +1,7 @@
 //! When what happened: bars over one axis of time.
 
 use maud::{Markup, html};
-use waypost_kernel::Time;
+use waypost_kernel::{Span, Time};
 use waypost_store::iso;
 
 use crate::console::parts::{age, shown};
@@ -10,6 +10,13 @@ use crate::console::parts::{age, shown};
 const WIDTH: i64 = 10_000;
 /// What is shorter is drawn as long as this: it is there.
 const LEAST: i64 = 25;
+
+/// Parts of the axis.
+const TICKS: i64 = 4;
+
+fn share(length: Span, tick: i64) -> Span {
+    Span::from_micros(length.micros() / TICKS * tick)
+}
 
 #[derive(Clone, Debug)]
 pub struct Bar {
@@ -23,6 +30,10 @@ pub struct Bar {
 #[derive(Clone, Debug)]
 pub struct Line {
     pub label: String,
+    /// Who did it, or of what it is a part.
+    pub note: String,
+    /// It belongs to a line above.
+    pub is_part: bool,
     pub bars: Vec<Bar>,
 }
 
@@ -37,11 +48,13 @@ pub fn gantt(lines: &[Line], now: Time) -> Markup {
     html! {
         table.gantt {
             caption.unseen { "When what happened, from " (iso(start)) " to " (iso(end)) }
-            thead { tr { th scope="col" { span.unseen { "What" } } th scope="col" { span.axis { span { "0s" } span { (age(end - start)) } } } } }
+            thead { tr { th scope="col" { span.unseen { "What" } } th scope="col" { span.axis { @for tick in 0..=TICKS { span title=(iso(start + share(end - start, tick))) { @if tick == 0 { "0s" } @else { (age(share(end - start, tick))) } } } } } } }
             tbody {
                 @for line in lines {
                     tr {
-                        th scope="row" title=(shown(&line.label)) { (shown(&line.label)) }
+                        th.part[line.is_part] scope="row" title=(shown(&line.label)) {
+                            (shown(&line.label)) @if !line.note.is_empty() { " " span.hint title=(shown(&line.note)) { (shown(&line.note)) } }
+                        }
                         td {
                             svg viewBox={ "0 0 " (WIDTH) " 16" } preserveAspectRatio="none" role="img" aria-label=(spoken(line, now)) {
                                 @for bar in &line.bars {
@@ -83,8 +96,9 @@ mod tests {
         };
         // The second ends before it begins; the third begins after all have ended.
         let bars = vec![bar(0, Some(1_000)), bar(500, Some(400)), bar(1_000, Some(1_000)), bar(900, None)];
-        let drawn = gantt(&[Line { label: "<b>".into(), bars }], at(800)).into_string();
-        assert!(!drawn.contains("<b>") && !drawn.contains("\"-"), "{drawn}");
+        let drawn = gantt(&[Line { label: "<b>".into(), note: "<i>".into(), is_part: false, bars }], at(800))
+            .into_string();
+        assert!(!drawn.contains("<b>") && !drawn.contains("<i>") && !drawn.contains("\"-"), "{drawn}");
         for part in drawn.split(" x=\"").skip(1) {
             let x = part.split('"').next().and_then(|x| x.parse::<i64>().ok()).expect("a number");
             assert!((0..=WIDTH).contains(&x), "{x}");

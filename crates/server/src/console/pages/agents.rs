@@ -23,7 +23,7 @@ pub async fn page(call: Call) -> Result {
     let content = html! {
         h1 { "Agents" }
         div #rows data-part {
-            @if agents.is_empty() { (empty("No agent is known. Declare one under [agents] in waypost.toml.", None)) }
+            @if agents.is_empty() { (empty("No agent is known. Declare one by [[agent]] in waypost.toml, and start it:", Some("waypost agent run SLUG"))) }
             @else {
                 table.list {
                     thead { tr { th scope="col" { "Agent" } th scope="col" { "State" } th.wide.num scope="col" { "At once" } th.wide scope="col" { "Last runs" } th scope="col" { span.unseen { "Actions" } } } }
@@ -47,7 +47,7 @@ fn line(call: &Call, agent: &Value, now: Time) -> Markup {
             }
             td { span.state-word { (shown(text(agent, "state"))) } @if agent["failures"].as_u64() > Some(0) { " " span.hint { (agent["failures"]) " failures in a row" } } }
             td.wide.num { (agent["concurrency"]) }
-            td.wide { @for end in list(agent, "ends").iter().rev().take(3) { (run_link(text(end, "run_id"))) " " span.hint { (ago(time(end, "finished_at"), now)) } " " } }
+            td.wide { @for end in list(agent, "ends").iter().rev().take(3) { div { (run_link(text(end, "run_id"))) " " span.hint { (ago(time(end, "finished_at"), now)) } } } }
             td {
                 @if may(call, "pauseAgent") {
                     div.actions {

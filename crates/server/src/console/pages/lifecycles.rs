@@ -41,7 +41,7 @@ fn card(lifecycle: &Lifecycle, place: usize) -> Markup {
             p { a href={ "/runs?filter=" (ask::encoded(&format!("lifecycle:{}", lifecycle.name))) } { "Its runs" } }
             details {
                 summary { "As a table" }
-                table {
+                div.scrolls tabindex="0" role="region" aria-label={ "Commands of " (shown(&lifecycle.name)) } { table {
                     thead { tr { th scope="col" { "From" } th scope="col" { "Command" } th scope="col" { "To" } th scope="col" { "By" } th.wide scope="col" { "If" } } }
                     tbody {
                         @for row in &lifecycle.transitions {
@@ -54,7 +54,7 @@ fn card(lifecycle: &Lifecycle, place: usize) -> Markup {
                             }
                         }
                     }
-                }
+                } }
             }
         }
     }

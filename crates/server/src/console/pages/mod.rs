@@ -10,6 +10,7 @@ pub mod overview;
 pub mod people;
 pub mod playbooks;
 pub mod queues;
+pub mod reference;
 pub mod replay;
 pub mod run;
 pub mod runs;

@@ -6,15 +6,20 @@ use waypost_store::{PLACEHOLDER, RunRow};
 
 use crate::answer::{Answer, Result};
 use crate::call::Call;
-use crate::console::ask::{ask, tell};
+use crate::console::ask::{ask, may, tell};
 use crate::console::form::Form;
 use crate::console::layout::{Nav, Sheet, answered};
 use crate::console::parts::{self, hidden, list, run_path, shown, text};
 use crate::console::{see, session};
+use crate::guard::Role;
 use crate::problem::{INVALID_INPUT, Problem};
 
 pub async fn page(call: Call) -> Result {
     let row = call.run().await?;
+    // Who may not send the form is shown none.
+    if !may(&call, "replayRun") || row.carried.is_some() && call.caller.role != Role::Admin {
+        return Ok(see(&run_path(row.id())));
+    }
     shown_page(&call, 200, &row, None, None).await
 }
 

@@ -67,7 +67,7 @@ fn steps(steps: &[Value]) -> Markup {
                 @for step in steps {
                     tr {
                         td { b { (shown(text(step, "name"))) } @if !["", "step"].contains(&text(step, "kind")) { " " span.hint { (shown(text(step, "kind"))) } } }
-                        td.main { (does(&step["does"])) }
+                        td.main { (does(step)) }
                         td.wide.num { (step["retries"].as_u64().unwrap_or(0) + 1) }
                         td.wide { @match step["timeout"].as_str() { Some(limit) => (shown(limit)), None => span.none { "–" } } }
                     }
@@ -77,8 +77,9 @@ fn steps(steps: &[Value]) -> Markup {
     }
 }
 
-/// A command as it would be typed, a question as it is asked; anything else as it is declared.
-fn does(does: &Value) -> Markup {
+/// A command as it would be typed, a question as it is asked, a request with its method and address; anything else as it is declared.
+fn does(step: &Value) -> Markup {
+    let does = &step["does"];
     let words = does["exec"].as_array();
     let command = words
         .map(|words| words.iter().filter_map(Value::as_str).map(shell_word).collect::<Vec<_>>().join(" "));
@@ -86,9 +87,18 @@ fn does(does: &Value) -> Markup {
         @match (command, does["ask"].as_str()) {
             (Some(command), _) => code.command { (shown(&command)) },
             (_, Some(question)) => { "asks: " (shown(question)) " " span.hint { (choices(does)) } },
+            _ if does["http"].is_object() => { code.command { (shown(text(&does["http"], "method"))) " " (shown(text(&does["http"], "url"))) } @if does["http"]["has_body"] == true { " " span.hint { "with a body" } } },
+            _ if does["output"] == true => { "gives what it makes of " (used(step)) },
             _ => (excerpt(does, MOST_SHOWN)),
         }
     }
+}
+
+/// Whose outputs a step is made of; how is in the file.
+fn used(step: &Value) -> String {
+    let steps: Vec<String> =
+        list(step, "needs_output_of").iter().filter_map(Value::as_str).map(shown).collect();
+    if steps.is_empty() { "its inputs".to_owned() } else { steps.join(", ") }
 }
 
 fn choices(does: &Value) -> String {

@@ -40,6 +40,13 @@ async fn proposals_are_decided_one_by_one_and_together() {
             }
             assert!(!page.contains("<script>alert") && !page.contains('\u{202e}'));
         }
+        // Its own page says what is proposed, and what it waits for.
+        let page = person.get(&format!("/runs/{}", ids[0])).await.text;
+        for words in
+            ["waits for a decision", "What is proposed", "&lt;script&gt;", "tab=data#tab\" aria-current"]
+        {
+            assert!(page.contains(words), "{on:?} {words}: {page}");
+        }
         let done =
             person.post("/proposals", &[("act", "approve"), ("proposal", &ids[0]), ("note", "good")]).await;
         assert_eq!((done.status, done.header("location")), (303, "/proposals"));
@@ -81,7 +88,7 @@ async fn artifacts_are_shown_and_lead_nowhere_by_themselves() {
     let agent = server.start_with(json!({ "lifecycle": "agent" })).await;
     let path = format!("/runs/{}?tab=status", agent["run_id"].as_str().unwrap());
     let page = person.get(&path).await;
-    assert!(page.status == 200 && page.text.contains("class=\"alert\""), "{} {}", page.status, page.text);
+    assert!(page.status == 200 && page.text.contains("no object store"), "{} {}", page.status, page.text);
 }
 
 // proves C10

@@ -102,6 +102,8 @@ pub async fn what_is_for_later_or_for_people_says_so(store: &dyn Database) {
     assert!(waiting.since >= now + Span::from_seconds(59), "since it was parked: {}", waiting.since);
     let draft = put(store, new("rule")).await;
     assert_eq!(reason(store, &draft).await, Some(Reason::Person), "a draft");
+    let proposal = put(store, new("proposal")).await;
+    assert_eq!(why(store, &proposal).await.unwrap().text, "waits for a decision", "nothing is sent on");
     let done = command(store, later.id(), "cancel").await.unwrap();
     assert_eq!(why(store, &done).await, None, "what has ended waits for nothing");
 }

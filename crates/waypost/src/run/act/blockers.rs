@@ -7,6 +7,7 @@ use waypost_kernel::Time;
 use waypost_kernel::text::shell_word;
 use waypost_kernel::text::terminal::{indented, name};
 use waypost_store::{RunRow, answer_by, iso};
+use waypost_worker::blockers_in_words;
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Result};
 use crate::place::suggested;
@@ -61,7 +62,7 @@ pub fn questions(run: &RunRow, now: Time) -> Vec<String> {
     }
     for (subject, about) in &asked {
         lines.push(indented(&heading(subject, about), INDENT).into_owned());
-        lines.extend(self::lines(about).iter().map(|line| format!("  {}", indented(line, 2 * INDENT))));
+        lines.extend(blockers_in_words(about).iter().map(|line| format!("  {}", indented(line, 2 * INDENT))));
     }
     let flags = asked.iter().map(|(subject, about)| {
         let choices = choices(about);
@@ -98,7 +99,7 @@ fn ask(
         let heading =
             about["ask"].as_str().map_or_else(|| host.clone(), |question| format!("{host}: {question}"));
         writeln!(output, "\n{}", indented(&heading, INDENT)).map_err(broken)?;
-        for line in lines(about) {
+        for line in blockers_in_words(about) {
             writeln!(output, "  {}", indented(&line, 2 * INDENT)).map_err(broken)?;
         }
         let choices = choices(about);
@@ -147,33 +148,6 @@ fn choices(about: &Value) -> Vec<String> {
     named.map(str::to_owned).collect()
 }
 
-/// A line per blocker: `vm-7 (usb_passthrough, critical): detach the device`.
-pub fn lines(about: &Value) -> Vec<String> {
-    let listed = about.get("blockers").unwrap_or(about).as_array();
-    let line = |blocker: &Value| {
-        let text = |keys: [&str; 2]| keys.iter().find_map(|key| blocker[*key].as_str());
-        let Some(vm) = text(["vm_name", "name"]) else { return blocker.to_string() };
-        let about: Vec<&str> =
-            [text(["reason", "type"]), blocker["severity"].as_str()].into_iter().flatten().collect();
-        let about = if about.is_empty() { String::new() } else { format!(" ({})", about.join(", ")) };
-        let mend = text(["remediation", "details"]).map(|mend| format!(": {mend}")).unwrap_or_default();
-        format!("{vm}{about}{mend}")
-    };
-    match listed {
-        Some(listed) => listed.iter().map(line).collect(),
-        // What there is besides what is shown anyway.
-        None => {
-            let known = |name: &str| matches!(name, "choices" | "ask" | "until");
-            let members = about.as_object().into_iter().flatten().filter(|(name, _)| !known(name));
-            members.map(|(name, value)| format!("{name}: {}", as_text(value))).collect()
-        }
-    }
-}
-
-fn as_text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,7 +167,7 @@ mod tests {
         let decided = json!({"esx1": "power_off", "esx2": "skip", "esx3": "evict"});
         assert_eq!(asked.map(Value::Object).ok(), Some(decided));
         let shown = String::from_utf8(shown).expect("text");
-        assert!(shown.contains("vm-7 (usb_passthrough, critical): detach it"), "{shown}");
+        assert!(shown.contains("vm-7 (usb passthrough, critical): detach it"), "{shown}");
         assert!(shown.contains("type a number or one of: power_off, skip"), "{shown}");
         assert!(shown.contains("1) wait"), "{shown}");
         assert!(shown.contains("type a word that its step knows"), "{shown}");

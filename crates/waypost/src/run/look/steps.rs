@@ -2,11 +2,10 @@
 
 use comfy_table::Cell;
 use serde_json::Value;
-use waypost_kernel::Span;
 use waypost_kernel::lifecycle::{Outcome, Phase};
 use waypost_kernel::text::terminal;
-use waypost_store::{ItemRow, PLACEHOLDER, RunRow};
-use waypost_worker::left_in_words;
+use waypost_store::{ItemRow, RunRow};
+use waypost_worker::{in_order, left_in_words, worked};
 
 use crate::output::{Column, cell, coloured, cut, fitted, table_within};
 use crate::run::times::{Clock, age};
@@ -32,20 +31,13 @@ pub fn as_table(
     (width, is_verbose): (Option<usize>, bool),
 ) -> Option<String> {
     let first = run.lifecycle.items.first()?;
-    let number =
-        |item: &ItemRow, key: &str| item.details.get(key).and_then(Value::as_u64).unwrap_or_default();
-    let is_step = |item: &&ItemRow| *item.kind == *first.name && item.key != PLACEHOLDER;
-    let mut steps: Vec<&ItemRow> = items.iter().filter(is_step).collect();
-    steps.sort_by_key(|item| (number(item, "order"), number(item, "number")));
-    let parts_of = |step: &ItemRow| {
-        let key = step.key.clone();
-        items.iter().filter(move |item| item.details.get("step").is_some_and(|of| *of == *key))
+    let is_shown = |(item, step): &(&ItemRow, Option<&ItemRow>)| step.is_some() || *item.kind == *first.name;
+    let named = |(item, step): (_, Option<&ItemRow>)| {
+        let item: &ItemRow = item;
+        (item, if step.is_some() { format!("  {}", item.name) } else { item.name.clone() })
     };
-    let mut shown: Vec<(&ItemRow, String)> = Vec::new();
-    for step in &steps {
-        shown.push((step, step.name.clone()));
-        shown.extend(parts_of(step).map(|part| (part, format!("  {}", part.name))));
-    }
+    let shown: Vec<(&ItemRow, String)> =
+        in_order(run, items).into_iter().filter(is_shown).map(named).collect();
     if shown.is_empty() {
         return None;
     }
@@ -80,13 +72,7 @@ fn texts(run: &RunRow, item: &ItemRow, name: &str, clock: &Clock) -> Vec<String>
     let (phase, outcome) = meaning(run, item);
     let is_open = !matches!(phase, Phase::Settled);
     let now = clock.now;
-    // A step that ran again after a pause knows how long it ran: when it began the first time says nothing of that.
-    let ran = item.details.get("duration_ms").and_then(Value::as_i64).filter(|_| !is_open).map(Span::from_ms);
-    let end = item.finished_at.or(Some(now).filter(|_| phase == Phase::Held));
-    // A step that asks takes as long as a person thinks: that is no work.
-    let is_asking = item.details.contains_key("ask");
-    let span = item.started_at.zip(end).filter(|_| !is_asking).map(|(start, end)| end - start);
-    let took = ran.or(span).map(age).unwrap_or_default();
+    let took = worked(run, item, now).map(age).unwrap_or_default();
     // What failed before is no news of what is tried again.
     let failure = item.failure.as_ref().filter(|_| phase != Phase::Held);
     let failure = failure.map(|failure| format!("{}: {}", failure.code, failure.message));

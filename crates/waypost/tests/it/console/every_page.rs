@@ -64,6 +64,48 @@ fn violations(browser: &Browser, only_colours: bool) -> Vec<String> {
 /// What is wrong with pages, and on which.
 type Wrong = BTreeMap<String, Vec<String>>;
 
+/// What opens beyond the window's edge, each by itself.
+fn too_wide(browser: &Browser) -> Vec<String> {
+    let script = "const root = document.documentElement;
+        return [...document.querySelectorAll('details')].flatMap((it) => {
+          it.open = true;
+          const over = root.scrollWidth - root.clientWidth;
+          const left = Math.min(0, ...[...it.children].map((child) => child.getBoundingClientRect().left));
+          it.open = false;
+          return over > 0 || left < 0 ? [`${it.querySelector('summary').textContent} is ${over} px wider than a phone, and ${left} px left of it`] : [];
+        })";
+    let found = browser.execute(script);
+    found.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
+}
+
+/// Short words of tables that are broken into two lines, and states and buttons that reach out of their cells.
+fn broken(browser: &Browser) -> Vec<String> {
+    let script = "const found = [];
+        const isSeen = (it) => it.checkVisibility();
+        for (const cell of document.querySelectorAll('.list td:not(.main)')) {
+          if (!isSeen(cell)) continue;
+          const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+          while (texts.nextNode()) {
+            const text = texts.currentNode;
+            if (text.parentElement.closest('.why, .unseen, pre') || !isSeen(text.parentElement)) continue;
+            for (const word of text.data.matchAll(/[^\\s-]+/g)) {
+              if (word[0].length > 11) continue;
+              const range = document.createRange();
+              range.setStart(text, word.index);
+              range.setEnd(text, word.index + word[0].length);
+              if (new Set([...range.getClientRects()].map((it) => Math.round(it.top))).size > 1) found.push(`${word[0]} is broken`);
+            }
+          }
+          const edge = cell.getBoundingClientRect().right;
+          for (const it of cell.querySelectorAll('.badge, .button, button, time')) {
+            if (isSeen(it) && (it.getBoundingClientRect().right > edge + 1 || it.scrollWidth > it.clientWidth + 1 && it.clientWidth > 0)) found.push(`${it.textContent} is cut off`);
+          }
+        }
+        return found";
+    let found = browser.execute(script);
+    found.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
+}
+
 /// In both schemes, on a phone, a desk and a wall; what opens is open once.
 fn look_at(browser: &Browser, path: &str, wrong: &mut Wrong) {
     browser.goto(path);
@@ -83,14 +125,17 @@ fn look_at(browser: &Browser, path: &str, wrong: &mut Wrong) {
             continue;
         }
         let is_first = (scheme, width) == ("light", 1280);
+        found.extend(broken(browser).into_iter().map(|what| format!("{what} at {width} px")));
+        if scheme == "dark" && width == 400 {
+            found.extend(too_wide(browser));
+            open(true);
+        }
         if is_first {
             open(true);
         }
         // Structure differs by width, colours by scheme.
         found.extend(violations(browser, width == 1280 && !is_first || scheme == "light" && width == 400));
-        if is_first {
-            open(false);
-        }
+        open(false);
     }
     found.into_iter().for_each(|what| wrong.entry(what).or_default().push(path.to_owned()));
 }

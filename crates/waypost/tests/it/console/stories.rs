@@ -26,7 +26,10 @@ fn tab_to(browser: &Browser, css: &str) {
 
 #[test]
 fn a_run_is_found_and_cancelled_by_keys_alone() {
-    let shop = Shop::new();
+    shops().iter().for_each(found_and_cancelled_by_keys);
+}
+
+fn found_and_cancelled_by_keys(shop: &Shop) {
     let (_server, url) = shop.serve(&["serve", "--no-worker"]);
     shop.queue(&[], "echo one");
     let id = shop.queue(&[], "echo two");
@@ -60,7 +63,14 @@ fn a_lifecycle_of_ones_own_has_its_own_buttons() {
         browser.goto(&format!("/runs/{}", started.trim()));
         browser.sees("#head .badge", "draft");
         browser.sees(".state.current text", "draft");
-        browser.sees("#actions button[disabled]", "approve");
+        // What is not open now says why to whoever presses it, by a finger or by keys.
+        tab_to(&browser, "#actions .why-not summary");
+        browser.sees("#actions .why-not", "approve");
+        browser.keys(ENTER);
+        browser.sees("#actions .why-not[open] p", "It is for runs that are review; this one is draft.");
+        let height =
+            "return document.querySelector('#actions .why-not[open] p').getBoundingClientRect().height";
+        assert!(browser.execute(height).as_f64().unwrap() > 0.0, "it is seen");
         let act = |command: &str, reason: &str| {
             browser.click(&format!("#actions details.act:has(form[action$='/{command}']) summary"));
             browser.fill("details.act[open] input[name=reason]", reason);
@@ -80,7 +90,10 @@ fn a_lifecycle_of_ones_own_has_its_own_buttons() {
 
 #[test]
 fn a_question_is_answered_without_scripts() {
-    let shop = Shop::new();
+    shops().iter().for_each(answered_without_scripts);
+}
+
+fn answered_without_scripts(shop: &Shop) {
     std::fs::create_dir(shop.path("playbooks")).unwrap();
     std::fs::write(shop.path("playbooks/ship.toml"), SHIP).unwrap();
     let (_server, url) = shop.serve(&["serve", "--playbooks", "playbooks"]);
@@ -103,6 +116,23 @@ const NO_STREAM: &str = "window.streams = [];
     };
     Object.defineProperty(document, 'hidden', { get: () => window.isHidden === true });
     window.hide = (isHidden) => { window.isHidden = isHidden; document.dispatchEvent(new Event('visibilitychange')); };";
+
+/// A page is asked for every 5 seconds where there is no stream, and every 30 if nobody answers.
+#[test]
+fn pages_ask_as_often_as_they_say() {
+    let shop = Shop::new();
+    let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+    let page = shop.page(&url, "/");
+    let module = page.split("src=\"/assets/console-").nth(1).unwrap().split('"').next().unwrap();
+    let module = shop.page(&url, &format!("/assets/console-{module}"));
+    for said in [
+        "const POLL_MS = 5_000;",
+        "const POLL_SLOWLY_MS = 30_000;",
+        "poll(failures > 2 ? POLL_SLOWLY_MS : ms)",
+    ] {
+        assert!(module.contains(said), "{said}");
+    }
+}
 
 #[test]
 fn without_a_stream_pages_ask_again() {

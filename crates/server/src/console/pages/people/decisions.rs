@@ -5,16 +5,15 @@ use serde_json::{Map, Value};
 use waypost_kernel::Time;
 use waypost_kernel::guard::Guard;
 use waypost_store::{RunRow, answer_by};
+use waypost_worker::blockers_in_words;
 
 use crate::call::Call;
 use crate::console::form::Form;
-use crate::console::parts::{ago, document, hidden, run_path, shown};
+use crate::console::parts::{ago, hidden, run_path, shown};
 use crate::console::{ask, session};
 
 const ONE: &str = "decision.";
 const OTHERS: &str = "others";
-/// Members of what is asked that have a place of their own in the form.
-const PLACED: [&str; 3] = ["ask", "choices", "until"];
 
 /// The command that hands in decisions, as this lifecycle calls it.
 pub fn command(row: &RunRow) -> Option<&str> {
@@ -31,7 +30,7 @@ pub fn form(call: &Call, row: &RunRow, now: Time) -> Markup {
         return html! {};
     }
     if !ask::may(call, "commandRun") {
-        return html! { div.card { @for (subject, about) in &open { (question(subject, about, now)) } } };
+        return html! { div.card { @for (subject, about) in &open { h3 { (question(subject, about)) } (more(subject, about, now)) } } };
     }
     let shared = choices(open[0].1);
     let is_shared =
@@ -41,20 +40,21 @@ pub fn form(call: &Call, row: &RunRow, now: Time) -> Markup {
             (hidden(&session::form_token(call)))
             @for (subject, about) in &open {
                 fieldset {
-                    legend { (question(subject, about, now)) }
+                    legend { (question(subject, about)) }
+                    (more(subject, about, now))
                     @let choices = choices(about);
                     @if choices.is_empty() {
                         label { "Decision" input name={ (ONE) (subject) } maxlength="255"; }
                     }
                     @for choice in &choices {
-                        label.tick { input type="radio" name={ (ONE) (subject) } value=(choice) required[open.len() == 1]; (shown(choice)) }
+                        label.tick { input type="radio" name={ (ONE) (subject) } value=(choice) required[open.len() == 1]; (in_words(choice)) }
                     }
                 }
             }
             @if is_shared {
                 label { "All others" select name=(OTHERS) {
                     option value="" { "decide later" }
-                    @for choice in &shared { option value=(choice) { (shown(choice)) } }
+                    @for choice in &shared { option value=(choice) { (in_words(choice)) } }
                 } }
             }
             label { "Reason (optional)" input name="reason" maxlength="1024" placeholder="why, for the log"; }
@@ -63,22 +63,30 @@ pub fn form(call: &Call, row: &RunRow, now: Time) -> Markup {
     }
 }
 
-fn question(subject: &str, about: &Value, now: Time) -> Markup {
-    let more: Map<String, Value> = about
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(name, _)| !PLACED.contains(&name.as_str()))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
+/// What a step asks, or what is blocked.
+fn question<'a>(subject: &'a str, about: &'a Value) -> Markup {
+    html! { b { (shown(about["ask"].as_str().unwrap_or(subject))) } }
+}
+
+/// What else is known: which step asks, until when, and what blocks it.
+fn more(subject: &str, about: &Value, now: Time) -> Markup {
+    let lines = blockers_in_words(about);
+    let asker = about["ask"].as_str().filter(|asked| *asked != subject).map(|_| subject);
+    let until = answer_by(about);
     html! {
-        @match about["ask"].as_str() {
-            Some(asked) => { b { (shown(asked)) } " " span.hint { (shown(subject)) } },
-            None => b { (shown(subject)) },
+        @if asker.is_some() || until.is_some() {
+            p.hint {
+                @if let Some(asker) = asker { "asked by " (shown(asker)) " " }
+                @if let Some(until) = until { "answer " (ago(Some(until), now)) }
+            }
         }
-        @if let Some(until) = answer_by(about) { " " span.hint { "answer " (ago(Some(until), now)) } }
-        @if !more.is_empty() { (document(&Value::Object(more))) }
+        @if !lines.is_empty() { ul.blockers { @for line in &lines { li { (shown(line)) } } } }
     }
+}
+
+/// `power_off` is a word for programs.
+fn in_words(choice: &str) -> String {
+    shown(&choice.replace('_', " "))
 }
 
 fn choices(about: &Value) -> Vec<&str> {

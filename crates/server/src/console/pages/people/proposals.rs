@@ -47,10 +47,10 @@ async fn shown_page(call: &Call, refused: &[Value]) -> Result<Answer> {
         (states(lifecycle.as_deref(), status))
         (not_decided(refused))
         div #rows data-part {
-            @if proposals.is_empty() { (empty("There are none.", None)) }
+            @if proposals.is_empty() { (empty("There are none. What a step of an agent proposes waits here:", Some("waypost agent run SLUG"))) }
             @else {
                 @if may(call, "decideProposalsV1") { (with_chosen(call)) }
-                @for proposal in proposals { (card(call, proposal, lifecycle.as_deref(), true, now)) }
+                @for proposal in proposals { (card(call, proposal, lifecycle.as_deref(), On::Many, now)) }
             }
         }
         (next_page("/proposals", &[("status", asked(call, "status").unwrap_or_default())], found["next_cursor"].as_str()))
@@ -104,23 +104,68 @@ fn note(is_needed: bool) -> Markup {
     html! { label { "Note" @if !is_needed { " (optional)" } input name="note" maxlength="1024" required[is_needed]; } }
 }
 
-/// Of a run that is a proposal.
-pub fn of_run(call: &Call, row: &RunRow, now: Time) -> Option<Markup> {
-    (&*row.lifecycle.name == PROPOSAL)
-        .then(|| card(call, &proposals::object(row), Some(&row.lifecycle), false, now))
+/// Where a proposal is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum On {
+    /// Among others of which some are chosen.
+    Many,
+    /// Among other things that wait.
+    Waiting,
+    /// Its own page, which has its buttons already.
+    ItsRun,
 }
 
-fn card(call: &Call, proposal: &Value, lifecycle: Option<&Lifecycle>, is_many: bool, now: Time) -> Markup {
+/// Of a run that is a proposal.
+pub fn of_run(call: &Call, row: &RunRow, now: Time) -> Option<Markup> {
+    of_row(call, row, On::Waiting, now)
+}
+
+/// The same on that run's own page.
+pub fn of_its_run(call: &Call, row: &RunRow, now: Time) -> Option<Markup> {
+    of_row(call, row, On::ItsRun, now)
+}
+
+fn of_row(call: &Call, row: &RunRow, on: On, now: Time) -> Option<Markup> {
+    (&*row.lifecycle.name == PROPOSAL)
+        .then(|| card(call, &proposals::object(row), Some(&row.lifecycle), on, now))
+}
+
+/// What it proposes, besides what has a place of its own.
+fn content(proposal: &Value) -> Markup {
+    let mut proposed = proposal["proposal"].clone();
+    if let Some(members) = proposed.as_object_mut() {
+        members.retain(|name, value| {
+            !(["title", "target", "base_revision"].contains(&&**name) && *value == proposal[name])
+        });
+    }
+    html! {
+        @match (proposed.as_object(), proposed["text"].as_str()) {
+            (Some(members), Some(words)) if members.len() == 1 => pre tabindex="0" { (shown_lines(words)) },
+            (Some(members), _) if members.is_empty() => {},
+            _ => (excerpt(&proposed, MOST_SHOWN)),
+        }
+    }
+}
+
+/// A text of several lines, cut where a page has no room for it.
+fn shown_lines(text: &str) -> String {
+    let cut: String = text.chars().take(MOST_SHOWN).collect();
+    cut.lines().map(shown).collect::<Vec<_>>().join("\n")
+}
+
+fn card(call: &Call, proposal: &Value, lifecycle: Option<&Lifecycle>, on: On, now: Time) -> Markup {
     let id = text(proposal, "proposal_id");
     let state = lifecycle.and_then(|it| Some(it.state(it.state_named(text(proposal, "status"))?)));
-    let is_open = state.is_some_and(|state| state.phase == Phase::Draft) && may(call, "approveProposalV1");
+    let is_open = state.is_some_and(|state| state.phase == Phase::Draft)
+        && may(call, "approveProposalV1")
+        && on != On::ItsRun;
     let title = Some(text(proposal, "title")).filter(|title| !title.is_empty()).unwrap_or(id);
     html! {
         section.card.proposal {
             h2 {
-                @if is_open && is_many { (pick(CHOSEN, "proposal", id, &format!("choose {}", shown(title)))) " " }
+                @if is_open && on == On::Many { (pick(CHOSEN, "proposal", id, &format!("choose {}", shown(title)))) " " }
                 @if let Some(state) = state { (badge(&state.name, state.phase, state.outcome)) " " }
-                a href=(run_path(id)) { (shown(title)) }
+                @if on == On::ItsRun { "What is proposed" } @else { a href=(run_path(id)) { (shown(title)) } }
             }
             p.hint {
                 @if let Some(agent) = proposal["agent_slug"].as_str() { "by " b { (shown(agent)) } " " }
@@ -130,7 +175,7 @@ fn card(call: &Call, proposal: &Value, lifecycle: Option<&Lifecycle>, is_many: b
                 @if !proposal["target"].is_null() { " · about " b { (shown(proposal["target"].as_str().unwrap_or("an object"))) } }
                 @if let Some(revision) = proposal["base_revision"].as_str() { " at " code { (shown(revision)) } }
             }
-            (excerpt(&proposal["proposal"], MOST_SHOWN))
+            (content(proposal))
             @if let Some(note) = proposal["note"].as_str() { p { "Note: " (shown(note)) } }
             @if let Some(error) = proposal["error"].as_str() { p.alert { (shown(error)) } }
             @if is_open { div.actions { (one(call, id, APPROVE, false)) (one(call, id, REJECT, true)) } }

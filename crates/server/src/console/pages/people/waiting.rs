@@ -9,7 +9,7 @@ use crate::call::Call;
 use crate::console::layout::{Live, Nav, Sheet, answered};
 use crate::console::pages::run::{actions, operations};
 use crate::console::pages::runs;
-use crate::console::parts::{self, ago, asked, empty, next_page, now, run_path, shown, state};
+use crate::console::parts::{self, asked, empty, next_page, now, run_path, since, state};
 
 fn is_entry_of_proposal(row: &RunRow) -> bool {
     &*row.lifecycle.name == INBOX && row.metadata.get("source").is_some_and(|source| source == "agent")
@@ -22,14 +22,16 @@ pub async fn page(call: Call) -> Result {
     let content = html! {
         h1 { "Waiting for you" }
         div #rows data-part {
-            @if found.runs.is_empty() { (empty("Nothing waits for a person.", None)) }
+            @if found.runs.is_empty() { (empty("Nothing waits for a person. A step with `ask` does:", Some("waypost init"))) }
             // An entry of the inbox that stands for a proposal is decided with it.
             @for row in found.runs.iter().filter(|row| !is_entry_of_proposal(row)) {
                 @if let Some(proposal) = proposals::of_run(&call, row, now) { (proposal) }
                 @else { section.card.ask {
                     h2 { (state(row)) " " a href=(run_path(row.id())) { (parts::title(row)) } }
-                    @if let Some(waiting) = row.waiting() {
-                        p { (shown(&waiting.text)) " " span.hint { "since " (ago(Some(waiting.since), now)) } }
+                    // What is asked stands in its form.
+                    @match row.waiting() {
+                        Some(waiting) if !row.undecided().is_empty() => p { "waits " (since(waiting.since, now)) },
+                        _ => @if let Some(waits) = parts::waits(row, now) { p { (waits) } },
                     }
                     (operations::preview(row))
                     @if row.undecided().is_empty() { (actions::open(&call, row)) }

@@ -12,7 +12,7 @@ use crate::answer::Result;
 use crate::call::Call;
 use crate::console::form::Form;
 use crate::console::pages::people::decisions;
-use crate::console::parts::{hidden, run_path, shown};
+use crate::console::parts::{closed_button, hidden, run_path, shown};
 use crate::console::{ask, see, session};
 use crate::guard::Role;
 
@@ -39,7 +39,7 @@ fn shown_bar(call: &Call, row: &RunRow, with_closed: bool) -> Markup {
                 // What answers a question has its form below.
                 @if answers == Some(command) {}
                 @else if open.iter().any(|name| **name == *command) { (form(call, row, command)) }
-                @else if with_closed { button type="button" disabled title=(closed(row, command)) aria-description=(closed(row, command)) { (shown(command)) } }
+                @else if with_closed { (closed_button(&shown(command), &closed(row, command))) }
             }
             @if row.phase() == Phase::Settled { (again(call, row, &path)) }
         }
@@ -109,8 +109,7 @@ fn form(call: &Call, row: &RunRow, command: &str) -> Markup {
 fn again(call: &Call, row: &RunRow, path: &str) -> Markup {
     html! {
         @if row.carried.is_some() && call.caller.role != Role::Admin {
-            @let why = "The run brought its command along: to repeat it needs the role admin.";
-            button type="button" disabled title=(why) aria-description=(why) { "replay" }
+            (closed_button("replay", "The run brought its command along: to repeat it needs the role admin."))
         } @else if ask::may(call, "replayRun") {
             a.button href={ (path) "/replay" } { "replay" }
         }

@@ -2,12 +2,17 @@
 
 use maud::{Markup, html};
 use serde_json::{Map, Value};
-use waypost_store::RunRow;
+use waypost_kernel::Time;
+use waypost_store::{EventRow, RunRow};
 
+use super::timeline::{events, is_move};
 use crate::answer::Result;
 use crate::call::Call;
 use crate::console::ask;
-use crate::console::parts::{copied, copy_of, document, run_path, shown, text};
+use crate::console::parts::{self, copied, copy_of, document, empty, run_path, shown, text};
+
+/// Events after a document in which is looked for what it lacks.
+const MOST_READ: u64 = 1_000;
 
 pub fn data(row: &RunRow) -> Markup {
     let map = |members: &Map<String, Value>| Value::Object(members.clone());
@@ -54,7 +59,14 @@ fn artifact_line(artifact: &Value) -> Markup {
 }
 
 /// `status.json` as it stands in the object store, and how far that is behind the run.
-pub async fn projected(call: &Call, row: &RunRow) -> Result<Markup> {
+pub async fn projected(call: &Call, row: &RunRow, now: Time) -> Result<Markup> {
+    if call.app.options.projection.is_none() {
+        let command = "waypost serve --object-store file:///srv/waypost-objects";
+        return Ok(empty(
+            "This server has no object store to write status.json to. Give it one:",
+            Some(command),
+        ));
+    }
     let (document_now, version) = match ask::tagged(call, "getRunStatus", &[("run_id", row.id())]).await {
         Ok(found) => found,
         Err(problem) if problem.status < 500 || problem.status == 502 => {
@@ -62,22 +74,26 @@ pub async fn projected(call: &Call, row: &RunRow) -> Result<Markup> {
         }
         Err(problem) => return Err(problem),
     };
-    let said = text(&document_now, "status");
-    let is_behind = said != row.status();
-    html_of(row, &document_now, &version, said, is_behind)
-}
-
-fn html_of(row: &RunRow, document_now: &Value, version: &str, said: &str, is_behind: bool) -> Result<Markup> {
+    let missing = missing(call, row, version.parse().unwrap_or(row.run.seq)).await?;
     Ok(html! {
         dl.facts {
             dt { "Object" } dd { (copied(&format!("runs/{}/status.json", row.id()))) }
-            dt { "Version" } dd { code { (shown(version)) } }
+            dt { "Version" } dd { (shown(&version)) " of " (row.run.seq) " events" }
             dt { "Lag" } dd {
-                @if is_behind { span.warn { "it says " (shown(said)) ", the run is " (row.status()) ": it follows within a second, as a rule" } }
-                @else { "none: it says what the run is" }
+                @match missing {
+                    Some(since) => span.warn { "behind " (parts::since(since, now)) ": it follows within a second, as a rule" },
+                    None => "none: it says what the run is",
+                }
             }
         }
-        h2 { "status.json " (copy_of(document_now)) }
-        (document(document_now))
+        h2 { "status.json " (copy_of(&document_now)) }
+        (document(&document_now))
     })
+}
+
+/// Since when the run or its steps are not what the document of this version says. What was printed meanwhile does not stand in it.
+async fn missing(call: &Call, row: &RunRow, version: u64) -> Result<Option<Time>> {
+    let later = events(call, row, version, (version + MOST_READ).min(row.run.seq) + 1).await?;
+    let is_told = |event: &&EventRow| is_move(event) || event.payload["items"].is_array();
+    Ok(later.iter().find(is_told).map(|event| event.at))
 }

@@ -1,13 +1,15 @@
 //! Everything that happened to a run.
 
 use maud::{Markup, html};
+use serde_json::Value;
 use waypost_kernel::Time;
+use waypost_store::log::output_lines;
 use waypost_store::{EventRow, RunRow};
 
 use super::timeline::events;
 use crate::answer::Result;
 use crate::call::Call;
-use crate::console::parts::{ago, asked, excerpt, run_path, shown};
+use crate::console::parts::{ago, asked, excerpt, list, run_path, shown};
 
 const PAGE: u64 = 100;
 /// Of each one's payload: a page stays below 300 KB.
@@ -25,7 +27,7 @@ pub async fn tab(call: &Call, row: &RunRow, now: Time) -> Result<Markup> {
         }
         table.list {
             thead { tr {
-                th scope="col" { "No." } th scope="col" { "When" } th scope="col" { "What" } th.wide scope="col" { "State" } th scope="col" { "By" }
+                th.num scope="col" { "No." } th scope="col" { "When" } th scope="col" { "What" } th.wide scope="col" { "State" } th.wide scope="col" { "By" }
             } }
             tbody { @for event in found.iter().rev() { (line(event, now)) } }
         }
@@ -40,13 +42,39 @@ fn line(event: &EventRow, now: Time) -> Markup {
             td.when { (ago(Some(event.at), now)) }
             td.main {
                 (shown(&event.message))
+                @if let Some(words) = in_short(event) { ": " span.hint { (shown(&words)) } }
                 @if let Some(reason) = event.payload["reason"].as_str() { " " span.why { (shown(reason)) } }
+                span.hint.narrow-only { "by " (shown(&event.by)) }
                 @if has_more { details { summary.hint { "details of " code { (shown(&event.command)) } } (excerpt(&event.payload, MOST_SHOWN)) } }
             }
             td.wide {
                 @match &event.from { Some(from) if *from != event.to => { (shown(from)) " → " (shown(&event.to)) }, Some(_) => (shown(&event.to)), None => { "→ " (shown(&event.to)) } }
             }
-            td { (shown(&event.actor)) " " span.hint { (shown(&event.by)) } }
+            td.wide { (shown(&event.actor)) " " span.hint { (shown(&event.by)) } }
         }
     }
+}
+
+/// Letters of what is told beside a message.
+const MOST_LETTERS: usize = 80;
+
+/// What is in it: the first line that was printed, or what became of which step. None: the message says it.
+fn in_short(event: &EventRow) -> Option<String> {
+    let cut = |text: &str| match text.char_indices().nth(MOST_LETTERS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    };
+    let mut printed = output_lines(&event.payload);
+    if let Some((_, first)) = printed.next() {
+        let more = printed.count();
+        let rest = if more == 0 { String::new() } else { format!(" and {more} more lines") };
+        return Some(format!("{}{rest}", cut(first)));
+    }
+    let told = |item: &Value| {
+        let given = item["details"].as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+        let given: Vec<&str> = given.collect();
+        (!given.is_empty()).then(|| given.join(", "))
+    };
+    let told: Vec<String> = list(&event.payload, "items").iter().filter_map(told).collect();
+    (!told.is_empty()).then(|| cut(&told.join("; ")))
 }

@@ -3,15 +3,15 @@
 use maud::{Markup, html};
 use waypost_kernel::Time;
 use waypost_store::{ItemFilter, ItemRow, RunRow};
-use waypost_worker::left_in_words;
 use waypost_worker::targets::has_targets;
+use waypost_worker::{in_order, left_in_words, worked};
 
 use super::targets;
 use super::timeline::state_of;
 use crate::answer::Result;
 use crate::call::Call;
 use crate::console::ask;
-use crate::console::parts::{asked, badge, document, next_page, run_path, shown, took};
+use crate::console::parts::{asked, badge, document, lasted, next_page, run_path, shown};
 
 const LIMIT: usize = 100;
 
@@ -49,7 +49,7 @@ pub async fn tab(call: &Call, row: &RunRow, now: Time) -> Result<Markup> {
                 thead { tr {
                     th scope="col" { "State" } th scope="col" { "Name" } th scope="col" { "Took" } th.wide.num scope="col" { "Tries" }
                 } }
-                tbody { @for item in &page.items { (line(row, item, now)) } }
+                tbody { @for (item, step) in in_order(row, &page.items) { (line(row, item, step, now)) } }
             }
         }
         (next_page(&path, &[("tab", "items"), ("kind", kind), ("status", status)], page.next.as_deref()))
@@ -75,15 +75,16 @@ pub fn counts(row: &RunRow, path: &str, kind: &str, status: &str) -> Markup {
     }
 }
 
-fn line(row: &RunRow, item: &ItemRow, now: Time) -> Markup {
+/// `step`: what it is a part of.
+fn line(row: &RunRow, item: &ItemRow, step: Option<&ItemRow>, now: Time) -> Markup {
     let state = state_of(row, item).map(|(lifecycle, id)| lifecycle.state(id));
     let failure = item.failure.as_ref().filter(|failure| !failure.code.is_empty());
     let has_more = !item.output.is_null() || !item.details.is_empty();
     html! {
-        tr {
+        tr.part[step.is_some()] data-of={ (shown(&item.kind)) " " (shown(&item.key)) } {
             td { @if let Some(state) = state { (badge(&item.status, state.phase, state.outcome)) } }
             td.main {
-                b { (shown(&item.name)) } " " span.hint { (shown(&item.kind)) }
+                b { (shown(&item.name)) } " " span.hint { (shown(&item.kind)) @if let Some(step) = step { " of " (shown(&step.name)) } }
                 @if (1..100).contains(&item.progress) { " " progress max="100" value=(item.progress) { (item.progress) " %" } }
                 @if let Some(failure) = failure { span.why { code { (shown(&failure.code)) } " " (shown(&failure.message)) } }
                 @if let Some(left) = left_in_words(row, item) { span.why { (shown(&left)) } }
@@ -94,7 +95,7 @@ fn line(row: &RunRow, item: &ItemRow, now: Time) -> Markup {
                     }
                 }
             }
-            td { (took(item.started_at, item.finished_at, now)) }
+            td { @match worked(row, item, now) { Some(span) => span.num { (lasted(span)) }, None => span.none { "–" } } }
             td.wide.num { @if item.started_at.is_none() { span.none { "–" } } @else { (item.attempts + 1) " of " (item.max_retries + 1) } }
         }
     }

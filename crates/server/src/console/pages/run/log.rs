@@ -1,6 +1,7 @@
 //! What a run's commands printed and its workers said. A page has the last lines; the whole is for downloading.
 
 use maud::{Markup, html};
+use waypost_kernel::Phase;
 use waypost_kernel::text::terminal::{name, plain};
 use waypost_store::log::{is_said, output_lines};
 use waypost_store::{EventRow, RunRow, iso};
@@ -15,6 +16,9 @@ use crate::console::parts::{asked, run_path, shown};
 const MOST_LINES: usize = 1_000;
 /// Of a page's lines, with their markup: the page as a whole stays below 300 KB.
 const MOST_PAGE_BYTES: usize = 200_000;
+/// Lines that a link to one shows after it, and their bytes.
+const MOST_AFTER: usize = 100;
+const ROOM_AFTER: usize = 20_000;
 /// Of one line; what is longer is cut on the page, and whole in the download.
 const MOST_LINE_BYTES: usize = 16_000;
 /// Read for a page: of a run of a hundred thousand events too.
@@ -58,7 +62,8 @@ pub async fn tab(call: &Call, row: &RunRow) -> Result<Markup> {
     let all = found.iter().flat_map(lines).filter(|line| line.place() < before);
     let all: Vec<Line<'_>> = all.filter(|line| line.text.to_lowercase().contains(&wanted)).collect();
     let has_steps = found.iter().any(|event| !step(event).is_empty());
-    let (shown_lines, cut_at) = last_lines(&all, has_steps);
+    let (shown_lines, cut_at) = last_lines(&all, has_steps, wanted.is_empty());
+    let is_at_rest = row.phase() == Phase::Settled && row.lifecycle.is_terminal(row.run.state);
     let older = cut_at.or((first > 0).then_some((first + 1, 0)));
     let path = run_path(row.id());
     Ok(html! {
@@ -67,7 +72,7 @@ pub async fn tab(call: &Call, row: &RunRow) -> Result<Markup> {
             label.unseen for="q" { "Search in the log" }
             input #q type="search" name="q" value=(wanted) placeholder="search in the log" autocomplete="off";
             button type="submit" { "Search" }
-            label.tick { input #follow type="checkbox" checked hidden; span.follow hidden { "follow" } }
+            @if !is_at_rest { label.tick { input #follow type="checkbox" checked hidden; span.follow hidden { "follow" } } }
             a.button href={ (path) "/log" } download { "Download" }
         }
         @if let Some(older) = older {
@@ -91,11 +96,18 @@ fn place(text: &str) -> Option<(u64, usize)> {
 }
 
 /// As many of the last ones as a page has room for, and before which one it was cut.
-fn last_lines(all: &[Line<'_>], has_steps: bool) -> (Vec<Markup>, Option<(u64, usize)>) {
+fn last_lines(all: &[Line<'_>], has_steps: bool, is_whole: bool) -> (Vec<Markup>, Option<(u64, usize)>) {
     let mut found: Vec<Markup> = Vec::new();
     let mut bytes = 0;
     for (place, line) in all.iter().enumerate().rev() {
-        let markup = shown_line(line, has_steps);
+        let until = all[place..].iter().take(if is_whole { MOST_AFTER } else { 1 });
+        let mut room = ROOM_AFTER;
+        let fits = |line: &&Line<'_>| {
+            room = room.saturating_sub(line.text.len().min(MOST_LINE_BYTES));
+            room > 0
+        };
+        let until = until.take_while(fits).last().unwrap_or(line).place();
+        let markup = shown_line(line, (until.0, until.1 + 1), has_steps);
         bytes += markup.0.len();
         if found.len() == MOST_LINES || bytes > MOST_PAGE_BYTES && !found.is_empty() {
             found.reverse();
@@ -107,7 +119,8 @@ fn last_lines(all: &[Line<'_>], has_steps: bool) -> (Vec<Markup>, Option<(u64, u
     (found, None)
 }
 
-fn shown_line(line: &Line<'_>, has_steps: bool) -> Markup {
+/// `before`: the page on which it is found for good, however many lines follow.
+fn shown_line(line: &Line<'_>, before: (u64, usize), has_steps: bool) -> Markup {
     let id = format!("L{}-{}", line.event.seq, line.place);
     let mut end = line.text.len().min(MOST_LINE_BYTES);
     while !line.text.is_char_boundary(end) {
@@ -115,7 +128,7 @@ fn shown_line(line: &Line<'_>, has_steps: bool) -> Markup {
     }
     html! {
         li id=(id) class={ "line-" (line.kind) } {
-            a.at href={ "#" (id) } title=(iso(line.event.at)) { (clock(&iso(line.event.at))) }
+            a.at href={ "?tab=log&before=" (before.0) "-" (before.1) "#" (id) } title=(iso(line.event.at)) { (clock(&iso(line.event.at))) }
             @if has_steps { span.step title=(shown(step(line.event))) { (shown(step(line.event))) } }
             span.text {
                 (ansi::line(&line.text[..end]))

@@ -11,12 +11,12 @@ mod timeline;
 
 use maud::{Markup, html};
 use waypost_kernel::{Phase, Time};
-use waypost_store::{RunRow, iso};
+use waypost_store::{INBOX, PROPOSAL, RunRow, iso};
 use waypost_worker::cleanup_failed_in_words;
 use waypost_worker::targets::has_targets;
 
 use super::bulk::report::report;
-use super::people::decisions;
+use super::people::{decisions, proposals};
 use crate::answer::Result;
 use crate::call::Call;
 use crate::console::layout::{Live, Nav, Sheet, answered};
@@ -54,14 +54,17 @@ pub async fn page(call: Call) -> Result {
         "events" => events::tab(&call, &row, now).await?,
         "data" => documents::data(&row),
         ARTIFACTS => documents::artifacts(&row),
-        STATUS => documents::projected(&call, &row).await?,
+        STATUS => documents::projected(&call, &row, now).await?,
         "lease" => lease(&row, now),
         _ => log::tab(&call, &row).await?,
     };
     let moves = timeline::moves(&call, &row).await?;
     let content = html! {
         div.page-head #head data-part { (head(&call, &row, now)) }
-        div #totals data-part { @if row.phase() == Phase::Draft { (operations::preview(&row)) } }
+        div #totals data-part {
+            @if row.phase() == Phase::Draft { (operations::preview(&row)) }
+            @if let Some(proposal) = proposals::of_its_run(&call, &row, now) { (proposal) }
+        }
         div #actions data-part { (actions::bar(&call, &row)) (decisions::form(&call, &row, now)) }
         div #drawing data-part { (timeline::drawing(&row, &moves)) }
         (tabs(&row, chosen))
@@ -78,10 +81,8 @@ fn head(call: &Call, row: &RunRow, now: Time) -> Markup {
     html! {
         h1 { (state(row)) " " (parts::title(row)) }
         p.ids { (copied(row.id())) }
-        @if let Some(waiting) = row.waiting() {
-            p.waits { b { (shown(&waiting.text)) } " " span.hint { "since " (ago(Some(waiting.since), now)) } }
-            @if let Some(hint) = &waiting.hint { p.hint { (copied(hint)) } }
-        }
+        @if let Some(waits) = parts::waits(row, now) { p.waits { (waits) } }
+        @if let Some(hint) = row.waiting().and_then(|waiting| waiting.hint.as_ref()) { p.hint { (copied(hint)) } }
         @if let Some(failure) = failure {
             p.alert { code { (shown(&failure.code)) } " " (shown(&failure.message)) }
         }
@@ -137,7 +138,9 @@ fn first_tab(row: &RunRow) -> &'static str {
     match (row.details.contains_key(REPORT), has_targets(row)) {
         (true, _) => REPORT,
         (false, true) => "items",
-        (false, false) => TABS[0].0,
+        // Nothing is printed by what people decide alone.
+        _ if [PROPOSAL, INBOX].contains(&&*row.lifecycle.name) => "data",
+        _ => TABS[0].0,
     }
 }
 

@@ -14,7 +14,9 @@ use crate::answer::Result;
 use crate::call::Call;
 use crate::console::form::Form;
 use crate::console::pages::bulk::report::signed;
-use crate::console::parts::{act, ago, asked, badge, hidden, next_page, pick, reason, run_path, shown, text};
+use crate::console::parts::{
+    act, ago, asked, badge, closed_button, hidden, next_page, pick, reason, run_path, shown, text,
+};
 use crate::console::{ask, see, session};
 use crate::problem::{INVALID_INPUT, NOT_FOUND, Problem};
 
@@ -116,8 +118,7 @@ fn either(open: &Open<'_>, row: &RunRow, command: &str, label: &str, form: Marku
     if open.has(command) {
         return form;
     }
-    let why = closed(row, command);
-    html! { button type="button" disabled title=(why) aria-description=(why) { (label) } }
+    closed_button(label, &closed(row, command))
 }
 
 fn with_chosen(open: &Open<'_>, path: &str) -> Markup {
@@ -144,18 +145,43 @@ fn table(open: &Open<'_>, row: &RunRow, items: &[ItemRow], path: &str, now: Time
             thead { tr {
                 @if open.may_act { th scope="col" { span.unseen { "Choose" } } }
                 th scope="col" { "State" } th scope="col" { "Target" } th.num scope="col" { "Before" } th.num scope="col" { "After" }
-                th.num.wide scope="col" { "Difference" } th.num.wide scope="col" { "Tries" }
+                th.num scope="col" { "Difference" } th.num scope="col" { "Tries" }
             } }
-            tbody { @for item in items { (line(open, row, item, path, now)) } }
+            @let decimals = decimals(items);
+            tbody { @for item in items { (line(open, row, item, (path, decimals), now)) } }
         }
     }
 }
 
-fn line(open: &Open<'_>, row: &RunRow, item: &ItemRow, path: &str, now: Time) -> Markup {
+/// How many places the most exact value has: all of them have as many, so that they stand below each other.
+fn decimals(items: &[ItemRow]) -> usize {
+    let values = items.iter().flat_map(|item| ["before", "after"].map(|name| item.details.get(name)));
+    let places = |value: &Value| in_words(value).split_once('.').map_or(0, |(_, places)| places.len());
+    values.flatten().filter(|value| is_number(value)).map(places).max().unwrap_or_default()
+}
+
+fn is_number(value: &Value) -> bool {
+    let text = in_words(value);
+    let is_figure = |byte: u8| byte.is_ascii_digit() || b".-".contains(&byte);
+    text.bytes().any(|byte| byte.is_ascii_digit()) && text.bytes().all(is_figure)
+}
+
+fn with_decimals(text: String, decimals: usize) -> String {
+    match text.split_once('.') {
+        _ if decimals == 0 || text.is_empty() => text,
+        Some((whole, places)) => format!("{whole}.{places:0<decimals$}"),
+        None => format!("{text}.{:0<decimals$}", ""),
+    }
+}
+
+fn line(open: &Open<'_>, row: &RunRow, item: &ItemRow, (path, decimals): (&str, usize), now: Time) -> Markup {
     let state = state_of(row, item).map(|(lifecycle, id)| lifecycle.state(id));
     let (before, after) = (item.details.get("before"), item.details.get("after"));
     let by = before.zip(after).and_then(|(before, after)| difference(before, after));
-    let value = |value: Option<&Value>| shown(&value.map(in_words).unwrap_or_default());
+    let value = |value: Option<&Value>| match value {
+        Some(value) if is_number(value) => with_decimals(in_words(value), decimals),
+        value => shown(&value.map(in_words).unwrap_or_default()),
+    };
     html! {
         tr {
             @if open.may_act {
@@ -163,10 +189,10 @@ fn line(open: &Open<'_>, row: &RunRow, item: &ItemRow, path: &str, now: Time) ->
             }
             td { @if let Some(state) = state { (badge(&item.status, state.phase, state.outcome)) } }
             td.main { b { (shown(&item.name)) } @if item.name != item.key { " " span.hint { (shown(&item.key)) } } (why(item, path, now)) }
-            td.num { (value(before)) }
-            td.num { (value(after)) }
-            td.num.wide { @if let Some(by) = by { (signed(&by.to_string())) } }
-            td.num.wide { (tries(item)) }
+            td.num data-label="before" { (value(before)) }
+            td.num data-label="after" { (value(after)) }
+            td.num data-label="difference" { @if let Some(by) = by { (signed(&with_decimals(by.to_string(), decimals))) } }
+            td.num data-label="tries" { (tries(item)) }
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use maud::{Markup, html};
 use waypost_kernel::{Lifecycle, Outcome, Phase, Span, StateId, Time};
 use waypost_store::{EventRow, ItemFilter, ItemRow, RunRow};
+use waypost_worker::in_order;
 
 use crate::answer::Result;
 use crate::call::Call;
@@ -39,7 +40,7 @@ pub async fn moves(call: &Call, row: &RunRow) -> Result<Vec<EventRow>> {
     Ok(found)
 }
 
-fn is_move(event: &EventRow) -> bool {
+pub fn is_move(event: &EventRow) -> bool {
     event.from.as_ref() != Some(&event.to)
 }
 
@@ -63,9 +64,11 @@ pub fn drawing(row: &RunRow, moves: &[EventRow]) -> Markup {
 pub async fn tab(call: &Call, row: &RunRow, now: Time) -> Result<Markup> {
     let found = first_and_last(call, row).await?;
     let moves: Vec<&EventRow> = found.iter().filter(|event| is_move(event)).collect();
+    let held = bars(row, &moves);
     // Waits between tries are drawn over what the run was meanwhile.
-    let whole = bars(row, &moves).into_iter().chain(found.iter().filter_map(wait)).collect();
-    let mut lines = vec![Line { label: "run".to_owned(), bars: whole }];
+    let whole = held.iter().cloned().chain(found.iter().filter_map(wait)).collect();
+    let mut lines = vec![Line { label: "run".to_owned(), note: String::new(), is_part: false, bars: whole }];
+    lines.extend(attempts(row, &moves, &held));
     // What is cut out of a long run's middle would look like time in one state.
     let is_whole = found.len() as u64 >= row.run.seq;
     let steps = if is_whole { item_moves(&found) } else { HashMap::new() };
@@ -73,14 +76,14 @@ pub async fn tab(call: &Call, row: &RunRow, now: Time) -> Result<Markup> {
     let turn = call.page_turn().await;
     let items = call.store().item_page(filter).await?;
     drop(turn);
-    let mut began: Vec<&ItemRow> = items.items.iter().filter(|item| item.started_at.is_some()).collect();
-    began.sort_by_key(|item| item.started_at);
-    lines.extend(began.into_iter().filter_map(|item| line(row, item, &steps)));
+    let began = in_order(row, &items.items).into_iter().filter(|(item, _)| item.started_at.is_some());
+    lines.extend(began.filter_map(|(item, step)| line(row, item, step, &steps)));
+    let drawn = |class: &str| lines.iter().flat_map(|line| &line.bars).any(|bar| bar.tone == class);
     Ok(html! {
         (gantt(&lines, now))
         @if items.next.is_some() { p.hint { "The first " (MOST_ITEMS) " items; the others are in their own list." } }
         p.legend {
-            @for (class, word) in LEGEND { span { span.swatch.(class) {} " " (word) } " " }
+            @for (class, word) in LEGEND.into_iter().filter(|(class, _)| drawn(class)) { span { span.swatch.(class) {} " " (word) } " " }
         }
     })
 }
@@ -88,15 +91,43 @@ pub async fn tab(call: &Call, row: &RunRow, now: Time) -> Result<Markup> {
 /// The colour of what failed, or was told to wait, and will be tried again.
 const AGAIN: &str = "tried-again";
 const WAITS_TO_TRY: &str = "waits to be tried again";
+/// Attempts that have a line of their own: the last ones.
+const MOST_ATTEMPTS: usize = 20;
 
-const LEGEND: [(&str, &str); 6] = [
+const LEGEND: [(&str, &str); 11] = [
+    ("phase-draft", "is a draft"),
     ("phase-ready", "waits for a worker"),
     ("phase-held", "is worked"),
     (AGAIN, WAITS_TO_TRY),
     ("phase-parked", "waits for a person"),
     ("outcome-succeeded", "done"),
+    ("outcome-partial", "done in part"),
     ("outcome-failed", "did not succeed"),
+    ("outcome-cancelled", "was cancelled"),
+    ("outcome-skipped", "was skipped"),
+    ("outcome-reverted", "was set back"),
 ];
+
+/// Each time that a worker had the run, with a number and the worker's name.
+fn attempts(row: &RunRow, moves: &[&EventRow], bars: &[Bar]) -> Vec<Line> {
+    let is_held = |event: &&EventRow| {
+        let state = row.lifecycle.state_named(&event.to);
+        state.is_some_and(|state| row.lifecycle.phase(state) == Phase::Held)
+    };
+    let claims: Vec<(usize, &EventRow)> =
+        moves.iter().copied().filter(|event| is_held(event)).enumerate().collect();
+    let first = claims.len().saturating_sub(MOST_ATTEMPTS);
+    let line = |(place, event): (usize, &EventRow)| Line {
+        label: format!("attempt {}", place + 1),
+        note: event.by.clone(),
+        is_part: true,
+        bars: bars.iter().filter(|bar| bar.from == event.at && bar.tone == HELD).cloned().collect(),
+    };
+    claims.into_iter().skip(first).map(line).collect()
+}
+
+/// The colour of what a worker has.
+const HELD: &str = "phase-held";
 
 /// From each move to the next. The last state of a run that is settled takes no time.
 fn bars(row: &RunRow, moves: &[&EventRow]) -> Vec<Bar> {
@@ -147,13 +178,15 @@ fn item_moves(found: &[EventRow]) -> HashMap<(&str, &str), Vec<(Time, &str)>> {
 fn tries(lifecycle: &Lifecycle, moves: &[(Time, &str)]) -> Vec<Bar> {
     let state = |name: &str| lifecycle.state_named(name).map(|id| lifecycle.state(id));
     let mut bars: Vec<Bar> = Vec::new();
+    let mut tries = 0;
     for (place, (from, name)) in moves.iter().enumerate() {
         let Some(now) = state(name) else { continue };
+        tries += usize::from(now.phase == Phase::Held);
         let next = moves.get(place + 1);
         let then = next.and_then(|(_, name)| state(name));
         let tone = match (now.phase, then) {
             // Before its first try it has not begun.
-            (Phase::Ready, _) if bars.is_empty() => continue,
+            (Phase::Ready, _) if tries == 0 => continue,
             (Phase::Settled, _) => continue,
             (Phase::Held, Some(then)) if then.phase == Phase::Settled => tone(then.phase, then.outcome),
             (Phase::Held, Some(then)) if then.phase == Phase::Ready => {
@@ -164,7 +197,10 @@ fn tries(lifecycle: &Lifecycle, moves: &[(Time, &str)]) -> Vec<Bar> {
         };
         let words = match (now.phase, then) {
             (Phase::Ready, _) => WAITS_TO_TRY.to_owned(),
-            (Phase::Held, Some(then)) if then.phase == Phase::Ready => "a try that failed".to_owned(),
+            (Phase::Held, Some(then)) if then.phase == Phase::Ready => format!("try {tries}, which failed"),
+            (Phase::Held, Some(then)) if then.phase == Phase::Settled => {
+                format!("try {tries}: {}", then.name)
+            }
             (_, Some(then)) if then.phase == Phase::Settled => then.name.to_string(),
             _ => (*name).to_owned(),
         };
@@ -174,20 +210,23 @@ fn tries(lifecycle: &Lifecycle, moves: &[(Time, &str)]) -> Vec<Bar> {
 }
 
 /// One that began.
-fn line(row: &RunRow, item: &ItemRow, steps: &HashMap<(&str, &str), Vec<(Time, &str)>>) -> Option<Line> {
+fn line(
+    row: &RunRow,
+    item: &ItemRow,
+    step: Option<&ItemRow>,
+    steps: &HashMap<(&str, &str), Vec<(Time, &str)>>,
+) -> Option<Line> {
     let (lifecycle, id) = state_of(row, item)?;
     let told = steps.get(&(item.kind.as_str(), item.key.as_str()));
-    let bars = told.map(|moves| tries(lifecycle, moves)).unwrap_or_default();
-    if !bars.is_empty() {
-        return Some(Line { label: item.name.clone(), bars });
+    let mut bars = told.map(|moves| tries(lifecycle, moves)).unwrap_or_default();
+    let note = if item.attempts > 0 { format!("{} tries", item.attempts + 1) } else { String::new() };
+    if bars.is_empty() {
+        let state = lifecycle.state(id);
+        let to = item.finished_at.filter(|_| state.phase == Phase::Settled);
+        let words = format!("{} {}", item.kind, item.status);
+        bars = vec![Bar { from: item.started_at?, to, tone: tone(state.phase, state.outcome), words }];
     }
-    let state = lifecycle.state(id);
-    let tries =
-        if item.attempts > 0 { format!(", tried {} times", item.attempts + 1) } else { String::new() };
-    let words = format!("{} {}{tries}", item.kind, item.status);
-    let to = item.finished_at.filter(|_| state.phase == Phase::Settled);
-    let bar = Bar { from: item.started_at?, to, tone: tone(state.phase, state.outcome), words };
-    Some(Line { label: item.name.clone(), bars: vec![bar] })
+    Some(Line { label: item.name.clone(), note, is_part: step.is_some(), bars })
 }
 
 /// The state that an item is in, in the lifecycle of its kind.
@@ -221,5 +260,9 @@ mod tests {
             [(10, Some(20), "outcome-failed"), (20, Some(50), AGAIN), (50, Some(60), "outcome-succeeded")]
         );
         assert_eq!(tries(step, &moves[..3])[1].to, None, "it waits still");
+        assert_eq!((&*bars[0].words, &*bars[2].words), ("try 1, which failed", "try 2: completed"));
+        let target = catalog.latest("target").expect("it is shipped");
+        let never_tried = [(at(0), "PREVIEW"), (at(10), "QUEUED"), (at(20), "CANCELLED")];
+        assert!(tries(target, &never_tried).iter().all(|bar| bar.tone != AGAIN), "it was not tried before");
     }
 }
