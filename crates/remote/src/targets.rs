@@ -157,6 +157,7 @@ impl RemoteStore {
             DeadLetterClass {
                 code: text("error_code"),
                 count: object["count"].as_u64().unwrap_or_default(),
+                rolled_back: object["of_rolled_back_runs"].as_u64().unwrap_or_default(),
                 oldest_at: object["oldest_at"].as_str().and_then(parse_time),
                 sample: DeadLetter { run_id: text("run_id"), key: text("key"), message: text("error_msg") },
             }

@@ -13,6 +13,7 @@ use crate::postgres::sql::{Columns, args, stamp, time};
 use crate::seam::run::RunRow;
 use crate::seam::stats::{
     DAY, Ended, Holder, LATELY, LOOKED_AT, MOST_BULK_RUNS, Stats, TargetFigures, WEEK, counts_targets,
+    is_reverted,
 };
 use crate::seam::targets::retried_states;
 use crate::seam::verbs::HOUSEKEEPING;
@@ -98,8 +99,9 @@ pub async fn target_figures(tx: &Tx, tenant: &Option<String>) -> Result<Vec<Targ
     let cancelled = tx.query(sql, args![kinds, CANCELLED, ids]).await?;
     let cancelled: Result<HashMap<String, u64>> = cancelled.iter().map(counted).collect();
     let sql = "SELECT r.tenant, count(*) FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid WHERE i.kind = ANY ($1) AND i.error_code <> $3 \
-          AND i.finished_at IS NOT NULL AND NOT i.discarded AND ($2 IS NULL OR r.tenant = $2) GROUP BY r.tenant";
-    let rows = tx.query(sql, args![kinds, tenant.as_deref(), CANCELLED]).await?;
+          AND i.finished_at IS NOT NULL AND NOT i.discarded AND ($2 IS NULL OR r.tenant = $2) AND r.state <> ALL ($4) GROUP BY r.tenant";
+    let reverted = known.codes(is_reverted);
+    let rows = tx.query(sql, args![kinds, tenant.as_deref(), CANCELLED, reverted]).await?;
     let letters: Result<Vec<(String, u64)>> = rows.iter().map(counted).collect();
     Ok(TargetFigures::of(&runs, &cancelled?, letters?))
 }

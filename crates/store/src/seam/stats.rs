@@ -56,11 +56,12 @@ pub struct Ended {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetFigures {
     pub tenant: String,
-    /// Of runs that are being worked, or settled within the last hour: targets that were applied, and those that failed.
+    /// Of runs that are being worked, or settled within the last hour: targets that were applied, those too that were rolled back since.
     pub applied: u64,
-    /// Those that a cancel ended are none: they did not finish.
+    /// Targets of the same runs that failed, discarded ones too. Those that a cancel ended are none: they did not finish.
     pub failed: u64,
-    /// Failed targets of all runs that nobody has retried or discarded, but for those that a cancel ended: somebody decided on these.
+    /// Failed targets of all runs that nobody has retried or discarded, but for those that a cancel ended, and those of runs that were rolled back:
+    /// somebody decided on these.
     pub dead_letters: u64,
 }
 
@@ -72,6 +73,17 @@ pub(crate) const MOST_BULK_RUNS: usize = 1_000;
 /// Whether a run in this state counts.
 pub(crate) fn counts_targets(lifecycle: &Lifecycle, state: StateId) -> bool {
     kind_of_targets(lifecycle).is_some() && !matches!(lifecycle.phase(state), Phase::Draft | Phase::Ready)
+}
+
+/// Whether a run in this state was undone: its targets are not tried again.
+pub(crate) fn is_reverted(lifecycle: &Lifecycle, state: StateId) -> bool {
+    lifecycle.state(state).outcome == Some(Outcome::Reverted)
+}
+
+/// A target that was rolled back had been applied.
+fn reverted(run: &RunRow, kind: &Lifecycle) -> u32 {
+    let Some(tally) = run.run.tallies.first() else { return 0 };
+    kind.state_ids().filter(|state| is_reverted(kind, *state)).map(|state| tally.in_state(state)).sum()
 }
 
 impl TargetFigures {
@@ -86,7 +98,7 @@ impl TargetFigures {
             let Some(kind) = kind_of_targets(&run.lifecycle) else { continue };
             let counts = run.run.tallies.first().map(|tally| tally.counts(kind)).unwrap_or_default();
             let of = found.entry(run.tenant.clone()).or_default();
-            of.applied += u64::from(counts.ok);
+            of.applied += u64::from(counts.ok) + u64::from(reverted(run, kind));
             let cancelled = cancelled.get(run.id()).copied().unwrap_or_default();
             of.failed += u64::from(counts.failed).saturating_sub(cancelled);
         }

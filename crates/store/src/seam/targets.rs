@@ -152,6 +152,8 @@ pub struct DeadLetterFilter {
 pub struct DeadLetterClass {
     pub code: String,
     pub count: u64,
+    /// How many of them are of runs that were rolled back: no retry is for these.
+    pub rolled_back: u64,
     pub oldest_at: Option<Time>,
     /// The oldest of them.
     pub sample: DeadLetter,

@@ -4,9 +4,11 @@ use rusqlite::{Row, params};
 use serde_json::json;
 
 use crate::seam::run::parse_time;
+use crate::seam::stats::is_reverted;
 use crate::seam::targets::{DeadLetter, DeadLetterClass, DeadLetterFilter, retried_states};
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
+use crate::sqlite::stats::codes_of;
 
 /// The index has no others than those that failed; of one run, all are found by their state.
 pub fn dead_letters(tx: &Tx<'_>, filter: &DeadLetterFilter) -> Result<Vec<DeadLetterClass>> {
@@ -17,7 +19,8 @@ pub fn dead_letters(tx: &Tx<'_>, filter: &DeadLetterFilter) -> Result<Vec<DeadLe
     };
     // Beside the least time stand the values of its row.
     let sql = format!(
-        "SELECT i.error_code, count(*) AS n, min(i.finished_at), i.run_id, i.key, i.error_msg FROM items i CROSS JOIN run_born b ON b.run_id = i.run_id \
+        "SELECT i.error_code, count(*) AS n, min(i.finished_at), i.run_id, i.key, i.error_msg, \
+           total(n.state IN (SELECT value FROM json_each(?6))) FROM items i CROSS JOIN run_born b ON b.run_id = i.run_id CROSS JOIN run_now n ON n.rid = b.rid \
          WHERE {of_run} i.kind IN (SELECT value FROM json_each(?1)) AND i.error_code IS NOT NULL AND i.finished_at IS NOT NULL AND i.discarded = 0 \
          AND b.tenant = ?2 AND (?3 IS NULL OR i.error_code = ?3) GROUP BY i.error_code ORDER BY n DESC, i.error_code"
     );
@@ -26,7 +29,8 @@ pub fn dead_letters(tx: &Tx<'_>, filter: &DeadLetterFilter) -> Result<Vec<DeadLe
         filter.tenant,
         filter.code,
         filter.run_id,
-        json!(states).to_string()
+        json!(states).to_string(),
+        codes_of(tx, is_reverted)?
     ];
     Ok(tx.list(&sql, values, class)?)
 }
@@ -35,6 +39,7 @@ fn class(row: &Row<'_>) -> rusqlite::Result<DeadLetterClass> {
     Ok(DeadLetterClass {
         code: row.get(0)?,
         count: row.get(1)?,
+        rolled_back: row.get::<_, f64>(6)? as u64,
         oldest_at: row.get::<_, Option<String>>(2)?.as_deref().and_then(parse_time),
         sample: DeadLetter {
             run_id: row.get(3)?,

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use rusqlite::{Row, params};
 use serde_json::json;
 use waypost_kernel::lifecycle::CANCELLED;
-use waypost_kernel::{Span, Time};
+use waypost_kernel::{Lifecycle, Span, StateId, Time};
 
 use crate::engine::turns::{named, short};
 use crate::seam::run::RunRow;
 use crate::seam::stats::{
     DAY, Ended, Holder, LATELY, LOOKED_AT, MOST_BULK_RUNS, Stats, TargetFigures, WEEK, counts_targets,
+    is_reverted,
 };
 use crate::seam::targets::retried_states;
 use crate::seam::verbs::HOUSEKEEPING;
@@ -77,18 +78,24 @@ pub fn holders(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<Holder>> {
     Ok(holders)
 }
 
-/// A run's counts are kept with it, or counted if it has few targets.
-pub fn target_figures(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<TargetFigures>> {
+/// The codes of states, as JSON.
+pub(super) fn codes_of(tx: &Tx<'_>, is_meant: fn(&Lifecycle, StateId) -> bool) -> Result<String> {
     let mut codes = Vec::new();
     for code in tx.list("SELECT code FROM state_codes", [], |row| row.get::<_, i64>(0))? {
-        if tx.named(code)?.of.is_some_and(|(lifecycle, state)| counts_targets(&lifecycle, state)) {
+        if tx.named(code)?.of.is_some_and(|(lifecycle, state)| is_meant(&lifecycle, state)) {
             codes.push(code);
         }
     }
+    Ok(json!(codes).to_string())
+}
+
+/// A run's counts are kept with it, or counted if it has few targets.
+pub fn target_figures(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<TargetFigures>> {
+    let codes = codes_of(tx, counts_targets)?;
     let sql = "SELECT n.rid FROM (SELECT rid, state, started_at, finished_at FROM run_now ORDER BY rid DESC LIMIT ?1) n JOIN run_born b ON b.rid = n.rid \
           WHERE n.state IN (SELECT value FROM json_each(?2)) AND (?3 IS NULL OR b.tenant = ?3) AND n.started_at IS NOT NULL \
           AND (n.finished_at IS NULL OR n.finished_at > ?4) ORDER BY n.rid DESC LIMIT ?5";
-    let (codes, since) = (json!(codes).to_string(), (tx.now - LATELY).ms());
+    let since = (tx.now - LATELY).ms();
     let values = params![LOOKED_AT as i64, codes, tenant, since, MOST_BULK_RUNS as i64];
     let mut runs = Vec::new();
     for rid in tx.list(sql, values, |row| row.get::<_, i64>(0))? {
@@ -102,9 +109,9 @@ pub fn target_figures(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<Target
           AND i.finished_at IS NOT NULL AND i.run_id IN (SELECT value FROM json_each(?3)) GROUP BY i.run_id";
     let cancelled: HashMap<String, u64> =
         tx.list(sql, params![kinds, CANCELLED, ids], counted)?.into_iter().collect();
-    let sql = "SELECT b.tenant, count(*) FROM items i CROSS JOIN run_born b ON b.run_id = i.run_id WHERE i.kind IN (SELECT value FROM json_each(?1)) \
+    let sql = "SELECT b.tenant, count(*) FROM items i CROSS JOIN run_born b ON b.run_id = i.run_id CROSS JOIN run_now n ON n.rid = b.rid WHERE i.kind IN (SELECT value FROM json_each(?1)) \
           AND i.error_code IS NOT NULL AND i.error_code <> ?3 AND i.finished_at IS NOT NULL AND i.discarded = 0 AND (?2 IS NULL OR b.tenant = ?2) \
-          GROUP BY b.tenant";
-    let letters = tx.list(sql, params![kinds, tenant, CANCELLED], counted)?;
+          AND n.state NOT IN (SELECT value FROM json_each(?4)) GROUP BY b.tenant";
+    let letters = tx.list(sql, params![kinds, tenant, CANCELLED, codes_of(tx, is_reverted)?], counted)?;
     Ok(TargetFigures::of(&runs, &cancelled, letters))
 }

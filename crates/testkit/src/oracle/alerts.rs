@@ -113,10 +113,13 @@ impl State {
                 // A cancel is a decision: what it ended neither finished nor waits for anybody.
                 let is_cancelled = item.failure.as_ref().is_some_and(|failure| &*failure.code == "CANCELLED");
                 let has_failed = state.outcome == Some(Outcome::Failed) && !is_cancelled;
-                of.applied += u64::from(counts && state.outcome == Some(Outcome::Succeeded));
+                // What was undone had been done.
+                let was_applied = matches!(state.outcome, Some(Outcome::Succeeded | Outcome::Reverted));
+                of.applied += u64::from(counts && was_applied);
                 of.failed += u64::from(counts && has_failed);
                 let waits = has_failed && state.follow("retry").is_some() && item.failure.is_some();
-                of.dead_letters += u64::from(waits && !item.discarded);
+                let is_undone = row.lifecycle.state(row.run.state).outcome == Some(Outcome::Reverted);
+                of.dead_letters += u64::from(waits && !item.discarded && !is_undone);
             }
             if counts || of != before {
                 found.insert(row.tenant.clone(), of);

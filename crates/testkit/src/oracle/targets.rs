@@ -399,6 +399,11 @@ impl State {
         {
             self.commit(number, change)?;
         }
+        for (item, _) in &asks {
+            let applied_at = json!(item.finished_at.map(|at| at.to_string()));
+            let beside = self.entry(number)?.beside.entry((0, item.key.to_string())).or_default();
+            merge(&mut beside.details, &Map::from_iter([("applied_at".to_owned(), applied_at)]));
+        }
         Ok(self.row(number)?.clone())
     }
 
@@ -421,6 +426,8 @@ impl State {
                 }
                 let class = classes.entry(failure.code.to_string()).or_default();
                 class.count += 1;
+                let run = entry.row.lifecycle.state(entry.row.run.state);
+                class.rolled_back += u64::from(run.outcome == Some(Outcome::Reverted));
                 if class.oldest_at.is_none_or(|oldest| item.finished_at.is_some_and(|at| at < oldest)) {
                     class.oldest_at = item.finished_at;
                     class.sample = DeadLetter {

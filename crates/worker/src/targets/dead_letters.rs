@@ -15,6 +15,9 @@ use crate::playbook::Violation;
 const PAGE: usize = 500;
 const RETRY: &str = "retry";
 const RUNS: usize = 200;
+/// How runs have ended whose failed targets are retried, and discarded: what is left of one that was rolled back can only be discarded.
+const RETRIED: [Outcome; 2] = [Outcome::Failed, Outcome::Partial];
+const DISCARDED: [Outcome; 3] = [Outcome::Failed, Outcome::Partial, Outcome::Reverted];
 
 /// Which of them. What a cancel of its run ended was meant: only who names the run retries that.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +74,20 @@ pub fn advice(code: &str) -> &'static str {
     }
 }
 
+/// The same, for those that there are: a run that was rolled back is not taken up again.
+fn advice_for(class: &DeadLetterClass) -> String {
+    let advice = advice(&class.code);
+    match class.rolled_back {
+        0 => advice.to_owned(),
+        all if all == class.count => {
+            "their run was rolled back and cannot be retried: discard them, or start a new run".to_owned()
+        }
+        some => {
+            format!("{advice}; {some} of them are of runs that were rolled back and can only be discarded")
+        }
+    }
+}
+
 /// Failed targets by class: how many, the oldest as a sample, and what to do.
 pub async fn report(store: &dyn Store, filter: DeadLetterFilter) -> waypost_store::Result<Value> {
     let mut classes = store.dead_letters(filter).await?;
@@ -85,11 +102,12 @@ fn class_object(class: &DeadLetterClass) -> Value {
     json!({
         "error_code": class.code,
         "count": class.count,
+        "of_rolled_back_runs": class.rolled_back,
         "oldest_at": class.oldest_at.map(iso),
         "run_id": class.sample.run_id,
         "key": class.sample.key,
         "error_msg": class.sample.message,
-        "advice": advice(&class.code),
+        "advice": advice_for(class),
     })
 }
 
@@ -101,9 +119,15 @@ pub async fn retry(
     reason: Option<&str>,
 ) -> waypost_store::Result<Vec<Acted>> {
     let mut all = Vec::new();
-    for run in runs_of(store, chosen).await? {
-        let keys = keys_of(store, &run, chosen).await?;
-        if keys.is_empty() {
+    for run in runs_of(store, chosen, &RETRIED).await? {
+        let (count, keys) = match whole(store, &run, chosen).await? {
+            Some(count) => (count, None),
+            None => {
+                let keys = keys_of(store, &run, chosen).await?;
+                (keys.len() as u64, Some(keys))
+            }
+        };
+        if count == 0 {
             continue;
         }
         let write = CommandWrite {
@@ -112,14 +136,14 @@ pub async fn retry(
             name: RETRY.to_owned(),
             by: by.to_owned(),
             reason: reason.map(str::to_owned),
-            items: Some(keys.clone()),
+            items: keys,
             ..CommandWrite::default()
         };
         let answer = match check_command(store, &run, RETRY, false).await {
-            Ok(()) => store.command(write).await.map(|_| keys.len() as u64),
+            Ok(()) => store.command(write).await.map(|_| count),
             Err(error) => Err(error),
         };
-        all.push(acted(&run, keys.len() as u64, answer)?);
+        all.push(acted(&run, count, answer)?);
     }
     Ok(all)
 }
@@ -132,7 +156,7 @@ pub async fn discard(
     reason: &str,
 ) -> waypost_store::Result<Vec<Acted>> {
     let mut all = Vec::new();
-    for run in runs_of(store, chosen).await? {
+    for run in runs_of(store, chosen, &DISCARDED).await? {
         let write = DiscardTargets {
             tenant: run.tenant.clone(),
             run_id: run.id().to_owned(),
@@ -159,15 +183,19 @@ fn acted(run: &RunRow, targets: u64, answer: waypost_store::Result<u64>) -> wayp
     }
 }
 
-/// Settled runs that have failed targets, the oldest last.
-async fn runs_of(store: &dyn Store, chosen: &Chosen) -> waypost_store::Result<Vec<RunRow>> {
+/// Settled runs that may have failed targets, the oldest last.
+async fn runs_of(
+    store: &dyn Store,
+    chosen: &Chosen,
+    outcomes: &[Outcome],
+) -> waypost_store::Result<Vec<RunRow>> {
     if let Some(id) = &chosen.run_id {
         return Ok(vec![store.run(chosen.tenant.clone(), id.clone()).await?]);
     }
     let mut found = Vec::new();
     let catalog = store.lifecycles().await?.of_tenant(&chosen.tenant);
     for lifecycle in catalog.iter() {
-        let fails = |state: &&State| matches!(state.outcome, Some(Outcome::Failed | Outcome::Partial));
+        let fails = |state: &&State| state.outcome.is_some_and(|outcome| outcomes.contains(&outcome));
         for state in lifecycle.states.iter().filter(|state| state.phase == Phase::Settled).filter(fails) {
             if failed_state(lifecycle).is_none() {
                 continue;
@@ -196,6 +224,23 @@ async fn runs_of(store: &dyn Store, chosen: &Chosen) -> waypost_store::Result<Ve
 fn failed_state(lifecycle: &Lifecycle) -> Option<(&Lifecycle, &State)> {
     let kind = lifecycle.items.first().filter(|kind| !kind.stops_run)?;
     kind.states.iter().find(|state| state.outcome == Some(Outcome::Failed)).map(|state| (&**kind, state))
+}
+
+/// How many there are, if all of a run's dead letters are meant: its retry takes them without being told which. A list of all their keys would be read,
+/// stored in the event and compared.
+async fn whole(store: &dyn Store, run: &RunRow, chosen: &Chosen) -> waypost_store::Result<Option<u64>> {
+    if chosen.keys.is_some() || run.phase() != Phase::Settled {
+        return Ok(None);
+    }
+    let filter =
+        DeadLetterFilter { tenant: run.tenant.clone(), run_id: Some(run.id().to_owned()), code: None };
+    let classes = store.dead_letters(filter).await?;
+    let is_meant = |class: &DeadLetterClass| {
+        chosen.code.as_ref().is_none_or(|code| *code == class.code)
+            && (chosen.run_id.is_some() || class.code != CANCELLED)
+    };
+    let count = classes.iter().map(|class| class.count).sum();
+    Ok(Some(count).filter(|count| *count > 0 && classes.iter().all(is_meant)))
 }
 
 /// The keys of a run's dead letters that are meant.

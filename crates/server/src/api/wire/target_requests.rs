@@ -139,6 +139,7 @@ shapes! {
     DEAD_LETTER_CLASS "DeadLetterClass" [
         needed("error_code", NAME, "Why these targets failed."),
         needed("count", COUNT, "How many there are."),
+        needed("of_rolled_back_runs", COUNT, "How many of them are of runs that were rolled back: they cannot be retried, only discarded."),
         optional("oldest_at", TIME, "When the first of them failed."),
         needed("run_id", NAME, "The run of that one."),
         needed("key", NAME, "Its key."),

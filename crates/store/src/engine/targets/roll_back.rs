@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
+use serde_json::{Map, json};
 use waypost_kernel::item::{Item, ItemAsk, decide_items};
 use waypost_kernel::lifecycle::{Actor, Outcome, Phase};
 use waypost_kernel::request::With;
 use waypost_kernel::{Ask, Code, Refusal, Request};
 
 use super::{item_changes, kind_of};
-use crate::engine::edit::{Edit, Extra, Stored};
+use crate::engine::edit::{Edit, Extra, ItemChange, Stored};
 use crate::engine::operations::OPERATION;
 use crate::engine::tx::{ItemsOf, Saved, Tx};
-use crate::rules::intake::cleaned_name;
+use crate::rules::intake::{cleaned_name, merge};
 use crate::seam::error::{Result, StoreError};
-use crate::seam::run::RunRow;
+use crate::seam::run::{RunRow, iso};
 use crate::seam::targets::{RollBackTargets, check_count};
 use crate::tokens::who;
 
@@ -89,7 +90,15 @@ async fn decide<T: Tx>(tx: &mut T, stored: Stored, write: &RollBackTargets) -> R
     let by = cleaned_name(&write.by);
     let engine = who(Actor::Engine, &by);
     let change = decide_items(&lifecycle, &stored.row.run, &engine, None, (&asks, &[]), tx.now())?;
-    let items = item_changes(&change, |_, it| it);
+    // The row's own time becomes that of the rollback.
+    let items = item_changes(&change, |key, it| {
+        let was = found.iter().find(|found| found.row.key == key);
+        let applied_at = was.and_then(|was| was.item.finished_at).map(iso);
+        let patch = Map::from_iter([("applied_at".to_owned(), json!(applied_at))]);
+        let mut details = was.map(|was| was.row.details.clone()).unwrap_or_default();
+        merge(&mut details, &patch);
+        ItemChange { details: Some(details), patch, ..it }
+    });
     let mut edit = Edit::new(stored);
     if !change.is_repeat(edit.run()) {
         edit.items.extend(items);

@@ -281,7 +281,8 @@ BEGIN
       error_code = CASE WHEN v_dst.outcome = 'succeeded' THEN NULL WHEN p_failure IS NOT NULL THEN p_failure ->> 'code' WHEN v_revives THEN NULL ELSE i.error_code END,
       error_msg = CASE WHEN v_dst.outcome = 'succeeded' THEN NULL WHEN p_failure IS NOT NULL THEN p_failure ->> 'message' WHEN v_revives THEN NULL ELSE i.error_msg END
     WHERE i.rid = p_rid AND i.kind = p_kind AND i.status = p_src AND NOT i.stays AND i.seq <> p_seq
-      AND (p_chosen IS NULL OR p_chosen ? i.key);
+      -- A set that is made once: `p_chosen ? i.key` would read all of the chosen for each.
+      AND (p_chosen IS NULL OR i.key IN (SELECT c.key FROM jsonb_array_elements_text(p_chosen) c(key)));
   GET DIAGNOSTICS v_count = ROW_COUNT;
   RETURN v_count;
 END $$;

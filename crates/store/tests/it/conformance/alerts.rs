@@ -2,7 +2,7 @@
 
 use waypost_kernel::{Failure, Span};
 use waypost_kernel::alert::{Condition, Delivery, Status};
-use waypost_store::{AlertRow, Database, End, SilenceAlert, TargetFigures, Tried, Who, WorkTargets};
+use waypost_store::{AlertRow, Database, DiscardTargets, End, RollBackTargets, SilenceAlert, TargetFigures, Tried, Who, WorkTargets};
 
 use super::kit::*;
 use super::targets::{applying, ended, failed, one, report, result, take, work};
@@ -94,6 +94,25 @@ pub async fn figures_are_of_what_finished_lately(store: &dyn Database) {
     // Failed targets wait for people however long.
     assert_eq!(store.target_figures(None).await.unwrap(), [of(0, 0, 3)]);
     assert_eq!(of(0, 0, 3).success_rate_milli(), None);
+}
+
+// proves R13
+pub async fn what_was_rolled_back_had_been_applied(store: &dyn Database) {
+    let of = |applied, failed, dead_letters| TargetFigures { tenant: TENANT.into(), applied, failed, dead_letters };
+    let (_, parent) = ended(store, &[Tried::Applied, Tried::Applied, failed("NOT_FOUND"), failed("TIMEOUT")]).await;
+    let gone = DiscardTargets { tenant: TENANT.into(), run_id: parent.id().into(), by: "ann".into(), reason: "gone".into(), keys: None, code: Some("NOT_FOUND".into()) };
+    store.discard_targets(gone).await.unwrap();
+    // What is discarded has failed, and waits for nobody.
+    assert_eq!(store.target_figures(None).await.unwrap(), [of(2, 2, 1)]);
+    command(store, parent.id(), "rollback").await.unwrap();
+    let operation = super::operations::operation(store, &parent).await;
+    let claimed = store.claim_run(operation, "w1".into()).await.unwrap();
+    let roll_back = |key: &str| RollBackTargets { held: held(&claimed), by: "w1".into(), keys: vec![key.to_owned()] };
+    store.roll_back_targets(roll_back("t0000")).await.unwrap();
+    assert_eq!(store.target_figures(None).await.unwrap(), [of(2, 2, 1)]);
+    assert_eq!(store.roll_back_targets(roll_back("t0001")).await.unwrap().status(), "ROLLED_BACK");
+    // Nor does anything of a run that was undone.
+    assert_eq!(store.target_figures(None).await.unwrap(), [of(2, 2, 0)]);
 }
 
 // proves R13

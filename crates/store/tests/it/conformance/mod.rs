@@ -533,7 +533,8 @@ topics! {
         an_alert_is_written_by_whoever_read_it_last
         an_alert_is_silenced_for_a_while_and_the_audit_log_knows
         figures_are_of_what_finished_lately
-        what_a_cancel_ended_is_in_no_figure;
+        what_a_cancel_ended_is_in_no_figure
+        what_was_rolled_back_had_been_applied;
     follow:
         an_end_that_leads_items_into_success_makes_them_whole
         all_items_follow_at_once

@@ -479,7 +479,7 @@ pub async fn dead_letters_are_told_by_class(store: &dyn Database) {
     let one = told(store.dead_letters(of(Some(second.id()), None)).await.unwrap());
     assert_eq!(one, [("NOT_FOUND".into(), 2, second.id().to_owned())]);
     let class = store.dead_letters(of(None, Some("TIMEOUT"))).await.unwrap();
-    assert_eq!((class.len(), class[0].sample.message.as_str()), (1, "it said so"));
+    assert_eq!((class.len(), class[0].sample.message.as_str(), class[0].rolled_back), (1, "it said so", 0));
     assert!(class[0].oldest_at.is_some());
     let other = DeadLetterFilter { tenant: "other".into(), ..of(None, None) };
     assert!(store.dead_letters(other).await.unwrap().is_empty());
@@ -533,6 +533,12 @@ pub async fn the_run_is_rolled_back_with_its_last_applied_target(store: &dyn Dat
     finish(store, &claimed, "completed").await.unwrap();
     assert_eq!(code(&store.roll_back_targets(roll_back(&["t0000"])).await), "LEASE_LOST");
     assert_eq!(items(store, parent.id()).await, ["t0000=ROLLED_BACK", "t0001=ROLLED_BACK", "t0002=FAILED"]);
+    let undone = one(store, parent.id(), "t0000").await;
+    assert!(undone.details["applied_at"].is_string(), "when it was applied is kept: {:?}", undone.details);
+    assert_eq!(undone.details["after"], json!({ "unit_amount": 0 }));
+    let left = DeadLetterFilter { tenant: TENANT.into(), run_id: Some(parent.id().into()), code: None };
+    let left = store.dead_letters(left).await.unwrap().remove(0);
+    assert_eq!((left.code.as_str(), left.count, left.rolled_back), ("TIMEOUT", 1, 1));
     assert_eq!(code(&command(store, parent.id(), "retry").await), "INVALID_TRANSITION");
 }
 

@@ -1,6 +1,10 @@
 //! Seed 004's tables, asked and written to in SQL as its services would.
 // proves R3, R8, R14
 
+use serde_json::json;
+use waypost_store::postgres::PostgresStore;
+use waypost_store::{AddTargets, NewRun, NewTarget, Store};
+
 use super::kit::{Ops, open};
 
 impl Ops {
@@ -175,4 +179,46 @@ fn what_the_seed_forbids_is_refused_in_sql() {
     assert_eq!(ops.set_rule(&id, "ROLLED_BACK"), "ROLLED_BACK");
     ops.refused(&rule("status = 'APPLYING'")).is("WP409", "INVALID_TRANSITION");
     ops.refused(&target("b", "status = 'QUEUED'")).is("WP409", "INVALID_TRANSITION");
+}
+
+// What a playbook gathers is the amount itself; the seed's services read `unit_amount` of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_engine_gathered_is_read_as_the_seed_reads_it() {
+    let ops = open();
+    let store = PostgresStore::open(&ops.server.url()).await.unwrap();
+    let new = NewRun { lifecycle: "rule".into(), ..NewRun::default() };
+    let run = store.enqueue(vec![new]).await.unwrap().remove(0).unwrap().run;
+    let amounts = [json!(11), json!(0), json!(12.5), json!("9.99"), json!({ "unit_amount": 7 }), json!(null)];
+    let targets = amounts.into_iter().enumerate().map(|(n, after)| {
+        let key = format!("t{n}");
+        NewTarget { key, before: json!(10), after, ..NewTarget::default() }
+    });
+    let add = AddTargets {
+        tenant: "default".into(),
+        run_id: run.id().into(),
+        by: "ann".into(),
+        rows: 6,
+        targets: targets.collect(),
+        last: true,
+        ..AddTargets::default()
+    };
+    store.add_targets(add).await.unwrap();
+    let id = run.id();
+    assert_eq!(ops.set_rule(id, "QUEUED"), "QUEUED");
+    assert_eq!(ops.set_rule(id, "APPLYING"), "APPLYING");
+    for n in 0..6 {
+        ops.set_target(id, &format!("t{n}"), "status = 'APPLYING'");
+        ops.set_target(id, &format!("t{n}"), "status = 'APPLIED'");
+    }
+    assert_eq!(ops.set_rule(id, "APPLIED"), "APPLIED");
+    // The seed's reconciliation: the applied targets of a run, and what is expected of each.
+    let expected = format!(
+        "SELECT string_agg(id || '=' || coalesce(\"afterJson\" ->> 'unit_amount', '-') || '/' || coalesce(unit_amount::text, '-'), ' ' ORDER BY id)
+           FROM ops.rule_targets WHERE \"ruleRunId\" = '{id}' AND status = 'APPLIED'"
+    );
+    assert_eq!(ops.psql(&expected), "t0=11/11 t1=0/0 t2=12.5/12.5 t3=9.99/- t4=7/7 t5=-/-");
+    let changed = format!(
+        "SELECT count(*) FROM ops.rule_targets WHERE \"ruleRunId\" = '{id}' AND (\"beforeJson\" ->> 'unit_amount')::numeric = 10"
+    );
+    assert_eq!(ops.psql(&changed), "6");
 }

@@ -1,6 +1,7 @@
 //! Bulk changes: where targets come from, and what a worker makes of them against a simulated shop.
 
 mod apply;
+mod dead_letters;
 pub mod kit;
 mod operations;
 mod preview;

@@ -9,13 +9,18 @@ CREATE VIEW ops.rule_runs WITH (security_barrier) AS
     r.error_code AS "errorCode", r.error_msg AS "errorMessage", r.operating, r.parent_run_id AS "parentRunId", r.queue, r.priority, r.playbook
   FROM waypost.runs r JOIN states s ON coalesce(s.code = r.state, false) WHERE coalesce(r.tenant = (SELECT waypost.seen_tenant()), true);
 
+-- What a playbook gathers is the amount itself: the seed reads and compares `unit_amount`. What somebody inserted stays as it was written.
+CREATE FUNCTION waypost.as_amount(p_value jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+  RETURN CASE WHEN jsonb_typeof(p_value) IN ('number', 'string', 'boolean') THEN jsonb_build_object('unit_amount', p_value) ELSE p_value END;
+
 -- A target is known by its key. `attempts` are the retries used; `eventKey` is what goes outside with the next try, or went with the one under way.
 CREATE VIEW ops.rule_targets WITH (security_barrier) AS
   WITH states AS (SELECT s.code FROM waypost.lifecycle_states s WHERE s.lifecycle = 'rule')
   SELECT i.key AS id, r.run_id AS "ruleRunId", r.tenant AS "tenantId", i.name, i.status, i.attempts, i.max_retries AS "maxRetries", i.try_no AS "tryNo",
-    i.details -> 'before' AS "beforeJson", i.details -> 'after' AS "afterJson",
-    CASE WHEN jsonb_typeof(i.details -> 'after' -> 'unit_amount') = 'number' THEN (i.details -> 'after' ->> 'unit_amount')::numeric END AS unit_amount,
-    CASE WHEN i.status = 'APPLIED' THEN i.finished_at END AS "appliedAt", i.started_at AS "startedAt", i.finished_at AS "finishedAt",
+    waypost.as_amount(i.details -> 'before') AS "beforeJson", waypost.as_amount(i.details -> 'after') AS "afterJson",
+    CASE WHEN jsonb_typeof(waypost.as_amount(i.details -> 'after') -> 'unit_amount') = 'number'
+      THEN (waypost.as_amount(i.details -> 'after') ->> 'unit_amount')::numeric END AS unit_amount,
+    CASE WHEN i.status = 'APPLIED' THEN i.finished_at ELSE (i.details ->> 'applied_at')::timestamptz END AS "appliedAt", i.started_at AS "startedAt", i.finished_at AS "finishedAt",
     i.not_before AS "nextAttemptAt", i.throttled, i.error_code AS "errorCode", i.error_msg AS "errorMessage", i.details ->> 'destination' AS destination,
     i.discarded, (i.details ->> 'discarded_at')::timestamptz AS "discardedAt", i.output, r.run_id || ':' || i.key || ':apply:' || i.try_no AS "eventKey"
   FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid JOIN states s ON coalesce(s.code = r.state, false) WHERE i.kind = 'target'
