@@ -341,6 +341,8 @@ async fn a_link_to_a_line_of_a_log_leads_to_it_for_good() {
         server.post(&format!("/v1/runs/{id}/events"), event).await.expect(201);
     };
     print(30, "early").await;
+    let page = person.get(&format!("/runs/{id}?tab=events")).await.text;
+    assert!(page.contains("early 0 and 29 more lines"), "an event says what is in it: {page}");
     let page = person.get(&format!("/runs/{id}?tab=log")).await.text;
     assert!(page.contains("id=\"follow\""));
     let line = page.split("<li ").find(|line| line.contains(">early 7<")).expect("it is shown");

@@ -6,6 +6,9 @@ use waypost_kernel::{Lifecycle, StateId};
 use super::layout::{Edge, HEIGHT, Line, Node, layout};
 use crate::console::parts::{shown, tone};
 
+/// What is wider is not made as narrow as a phone, where nobody could read it: it is moved about.
+const LARGE: i32 = 600;
+
 /// Where a run is, and its moves in order.
 #[derive(Debug)]
 pub struct Walked {
@@ -41,7 +44,7 @@ pub fn diagram(lifecycle: &Lifecycle, walked: Option<&Walked>, which: &str) -> M
     let arrow = format!("arrow-{which}");
     html! {
         div.diagram tabindex="0" role="group" aria-label={ "States of " (lifecycle.name) } {
-            svg viewBox={ "0 0 " (layout.width) " " (layout.height) } width=(layout.width) height=(layout.height) role="img" {
+            svg.large[layout.width > LARGE] viewBox={ "0 0 " (layout.width) " " (layout.height) } width=(layout.width) height=(layout.height) role="img" {
                 title { (summary(lifecycle, walked)) }
                 defs {
                     marker id=(arrow) viewBox="0 0 8 8" refX="7" refY="4" markerUnits="userSpaceOnUse" markerWidth="9" markerHeight="9" orient="auto-start-reverse" {

@@ -56,8 +56,12 @@ fn a_bulk_change_is_previewed_queued_retried_and_partly_rolled_back() {
 // proves R11
 #[test]
 fn dead_letters_and_mismatches_are_found_and_dealt_with() {
-    let (shop, simulated) = (Shop::new(), simulated());
-    let file = with_files(&shop, "1,10\n2,20\n998,5\n999,5\n");
+    [Shop::new(), Shop::on_postgres()].iter().for_each(dead_letters_and_mismatches);
+}
+
+fn dead_letters_and_mismatches(shop: &Shop) {
+    let simulated = simulated();
+    let file = with_files(shop, "1,10\n2,20\n998,5\n999,5\n");
     let (_server, url) = shop.serve(&["serve", "--no-worker"]);
     let id = shop.ok(&["run", "start", &file, "--input", &format!("shop={}", simulated.url())]);
     shop.run(&["run", "queue", id.trim(), "--wait"]);

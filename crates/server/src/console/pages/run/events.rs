@@ -1,7 +1,6 @@
 //! Everything that happened to a run.
 
 use maud::{Markup, html};
-use serde_json::Value;
 use waypost_kernel::Time;
 use waypost_store::log::output_lines;
 use waypost_store::{EventRow, RunRow};
@@ -9,7 +8,7 @@ use waypost_store::{EventRow, RunRow};
 use super::timeline::events;
 use crate::answer::Result;
 use crate::call::Call;
-use crate::console::parts::{ago, asked, excerpt, list, run_path, shown};
+use crate::console::parts::{ago, asked, excerpt, run_path, shown, text};
 
 const PAGE: u64 = 100;
 /// Of each one's payload: a page stays below 300 KB.
@@ -58,7 +57,7 @@ fn line(event: &EventRow, now: Time) -> Markup {
 /// Letters of what is told beside a message.
 const MOST_LETTERS: usize = 80;
 
-/// What is in it: the first line that was printed, or what became of which step. None: the message says it.
+/// What is in it: the first line that was printed, and by which step. None: the message says it.
 fn in_short(event: &EventRow) -> Option<String> {
     let cut = |text: &str| match text.char_indices().nth(MOST_LETTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -67,14 +66,15 @@ fn in_short(event: &EventRow) -> Option<String> {
     let mut printed = output_lines(&event.payload);
     if let Some((_, first)) = printed.next() {
         let more = printed.count();
-        let rest = if more == 0 { String::new() } else { format!(" and {more} more lines") };
-        return Some(format!("{}{rest}", cut(first)));
+        let rest = match more {
+            0 => String::new(),
+            1 => " and another line".to_owned(),
+            _ => format!(" and {more} more lines"),
+        };
+        let step = text(&event.payload, "step");
+        let of = if step.is_empty() { String::new() } else { format!("{step}: ") };
+        return Some(format!("{of}{}{rest}", cut(first)));
     }
-    let told = |item: &Value| {
-        let given = item["details"].as_object().into_iter().flatten().map(|(name, _)| name.as_str());
-        let given: Vec<&str> = given.collect();
-        (!given.is_empty()).then(|| given.join(", "))
-    };
-    let told: Vec<String> = list(&event.payload, "items").iter().filter_map(told).collect();
-    (!told.is_empty()).then(|| cut(&told.join("; ")))
+    // A step's own notes are no part of the event.
+    event.message.ends_with(": details").then(|| "kept with the step".to_owned())
 }
