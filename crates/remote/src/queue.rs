@@ -9,7 +9,8 @@ use waypost_kernel::Span;
 use waypost_store::codec::token_from;
 use waypost_store::wire::{error_from, new_run};
 use waypost_store::{
-    Claim, Claimed, Each, Enqueued, EnqueuedClaim, NewRun, Result, StoreError, Take, check_new, parse_time,
+    Claim, Claimed, Each, Enqueued, EnqueuedClaim, NewRun, Result, RunRow, StoreError, Take, check_new,
+    parse_time,
 };
 
 use super::RemoteStore;
@@ -105,6 +106,15 @@ impl RemoteStore {
         check_new(&run)?;
         let answer = Ask::post("/v1/runs/dry-run", new_run(&run)).of(&run.tenant).send(self).await?;
         Ok(answer["run_id"].as_str().map(str::to_owned))
+    }
+
+    pub(crate) async fn made_by(&self, tenant: String, key: String, asked: String) -> Result<Option<RunRow>> {
+        let body = json!({ "idempotency_key": key, "asked": asked });
+        match Ask::post("/v1/runs/known", body).of(&tenant).send(self).await {
+            Ok(answer) => self.row(&answer).await.map(Some),
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Each is answered by itself, in the order in which they were given.

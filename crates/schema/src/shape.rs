@@ -228,6 +228,7 @@ impl Kind {
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
             Kind::Any | Kind::Parts(_) => "any JSON".into(),
             Kind::Object | Kind::Of(_) | Kind::Map { .. } | Kind::Either(_) => "an object".into(),
+            Kind::List { least, most, .. } if *least > 0 => format!("a list of {least} to {most}"),
             Kind::List { most, .. } | Kind::Row(Row { most, .. }) => format!("a list of at most {most}"),
             Kind::TextOrList { name, .. } => (*name).into(),
         }

@@ -14,6 +14,7 @@ pub mod sqlite;
 mod statement;
 mod tokens;
 
+pub use json::fingerprint::digest as asked_digest;
 pub use json::{codec, log, wire};
 pub use rules::artifacts::marked as marked_artifact;
 pub use rules::decisions::answer_by;

@@ -88,6 +88,10 @@ fn check_forward(before: &Value, after: &Value) {
     assert!(place(before) <= place(after), "{before} → {after}");
     assert!(before["steps_completed"].as_u64() <= after["steps_completed"].as_u64(), "{before} → {after}");
     assert!(before["steps_total"].as_u64() <= after["steps_total"].as_u64(), "{before} → {after}");
+    let created = |status: &Value| status["proposals_created"].as_array().cloned().unwrap_or_default();
+    assert!(created(after).starts_with(&created(before)), "proposals stay: {before} → {after}");
+    // A step is told by its name alone; that there is one does not go back.
+    assert!(before["current_step"].is_null() || !after["current_step"].is_null(), "{before} → {after}");
     for fixed in ["run_id", "agent_slug", "trigger"] {
         assert_eq!(before[fixed], after[fixed]);
     }

@@ -7,12 +7,12 @@ use serde_json::Value;
 use waypost_kernel::text::shell_word;
 use waypost_store::{AGENTS_QUEUE, AgentChange, AgentRow, AgentState, DEFAULT_TENANT, Store, StoreError};
 use waypost_worker::Options;
-use waypost_worker::agents::{self, AgentRun, Agents, CannotRun, TRIGGERS};
+use waypost_worker::agents::{self, AgentRun, Agents, Asked, CannotRun, TRIGGERS};
 use waypost_worker::playbook::{Playbooks, known};
 
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, REFUSED, Result, cells, print, print_list, table};
 use crate::place::{Opened, Place, lifecycles, named_tenant, suggested, tenant};
-use crate::run::follow::wait::Waiting;
+use crate::run::follow::wait::{OwnWorker, Waiting};
 use crate::run::{age, start, user, who};
 
 #[derive(Debug, Subcommand)]
@@ -122,7 +122,15 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
 
 async fn change(place: &Place, flags: Change, of: fn(String) -> AgentChange) -> Result<u8> {
     let store = place.opened_existing().await?.store();
-    let agent = store.change_agent(of(flags.slug), who(flags.reason)).await?;
+    let change = of(flags.slug);
+    let is_resumed = matches!(change, AgentChange::Resume(_));
+    let agent = store.change_agent(change, who(flags.reason)).await?;
+    if is_resumed && agent.state() == AgentState::Archived {
+        return Err(Failed::new(
+            REFUSED,
+            format!("{} is archived, and takes no runs any more", agent.slug()),
+        ));
+    }
     print(&format!("{} is {}", agent.slug(), agent.state().name())).map(|()| 0)
 }
 
@@ -139,9 +147,14 @@ async fn start_run(place: &Place, flags: Run) -> Result<u8> {
         correlation_id: flags.correlation_id,
         by: user(),
     };
-    let new = agents::new_run(&*store, &lifecycles(&*store).await?, asked).await.map_err(cannot_run)?;
-    let (enqueued, worker) = flags.waiting.enqueue(&*store, new, own).await?;
-    let run = enqueued.run;
+    let catalog = lifecycles(&*store).await?;
+    let (run, worker) = match agents::known_or_new(&*store, &catalog, asked).await.map_err(cannot_run)? {
+        Asked::Known(run) => (*run, OwnWorker::of(own)),
+        Asked::New { run, .. } => {
+            let (enqueued, worker) = flags.waiting.enqueue(&*store, *run, own).await?;
+            (enqueued.run, worker)
+        }
+    };
     if !flags.waiting.follows() && flags.waiting.output == Format::Table {
         return print(run.id()).map(|()| 0);
     }

@@ -7,8 +7,9 @@ use waypost_schema::instead_of;
 use waypost_store::{Filter, StoreError};
 use waypost_worker::bulk::{BulkCommand, REASON_CHARS, Which};
 
+use super::request_keys::request_key;
 use super::requests::filter_of;
-use super::runs::{KEY_HEADER, answer_made, check_filter, request_key};
+use super::runs::{KEY_HEADER, answer_made, check_filter};
 use super::shapes::RUN;
 use super::wire::bulk::NewOperationBody;
 use super::{BODY_BYTES, Content, POST, Route, RouteResponse, takes};

@@ -15,6 +15,7 @@ mod lifecycles;
 mod operations;
 pub mod playbooks;
 mod queues;
+mod request_keys;
 pub mod runs;
 mod schedules;
 mod stats;

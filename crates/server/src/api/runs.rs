@@ -15,16 +15,17 @@ use waypost_store::{
 };
 use waypost_worker::bulk::{check, give};
 use waypost_worker::playbook::Playbook;
-use waypost_worker::playbook::known::LeftOpen;
+use waypost_worker::playbook::known::{self, LeftOpen};
 use waypost_worker::targets::operation_of;
 
 use super::claims::lease_object;
 use super::executions::{encoded, linked};
 use super::kinds::KEY;
 use super::playbooks::by_name;
+use super::request_keys::request_key;
 use super::requests::{
-    CommandBody, EventsQuery, ItemsQuery, NewClaimedRunBody, NewItemBody, NewRunBody, NewRunsBody, RunsQuery,
-    filter_of,
+    CommandBody, EventsQuery, ItemsQuery, KnownRunBody, NewClaimedRunBody, NewItemBody, NewRunBody,
+    NewRunsBody, RunsQuery, filter_of,
 };
 use super::shapes::{ALL_MADE, DRY_RUN, EVENTS, ITEM_PAGE, MADE_CLAIMED, RUN, RUNS};
 use super::{BATCH_BYTES, BODY_BYTES, Content, GET, POST, Route, RouteResponse, asks, ok, plain, takes};
@@ -104,6 +105,16 @@ pub const ROUTES: &[Route] = &[
         refuses: &[&IDEMPOTENCY_KEY_REUSED],
         may_conflict: true,
         ..takes!(POST, start_claimed, NewClaimedRunBody)
+    },
+    Route {
+        path: "/v1/runs/known",
+        name: "findKnownRun",
+        description: "The run that an idempotency key has made for a request with this `asked`, or 404. For clients that fill in by themselves what \
+                a playbook says: they know a run again after the playbook has changed.",
+        required_role: RequiredRole::Operate,
+        responses: &[ok(&RUN)],
+        refuses: &[&NOT_FOUND, &IDEMPOTENCY_KEY_REUSED],
+        ..takes!(POST, known, KnownRunBody)
     },
     Route {
         path: "/v1/runs/batch",
@@ -190,6 +201,13 @@ async fn start_claimed(call: Call, body: NewClaimedRunBody) -> Result {
     Ok(answer_made(&call, &made, |status| answer::json(status, &object)))
 }
 
+async fn known(call: Call, body: KnownRunBody) -> Result {
+    let tenant = call.caller.tenant.clone();
+    let found = call.store().made_by(tenant, body.idempotency_key.clone(), body.asked).await?;
+    let row = found.ok_or(StoreError::NotFound { what: "run with the key", id: body.idempotency_key })?;
+    Ok(tagged(call.json_of(200, &row), &row))
+}
+
 async fn dry_run(call: Call, body: NewRunBody) -> Result {
     let (new, playbook) = requested(&call, body).await?;
     Ok(answer::json(200, &by_name::preview(&call, &new, playbook.as_deref()).await?))
@@ -199,20 +217,7 @@ async fn dry_run(call: Call, body: NewRunBody) -> Result {
 async fn requested(call: &Call, mut body: NewRunBody) -> Result<(NewRun, Option<Arc<Playbook>>)> {
     let asked_at = Instant::now();
     body.idempotency_key = request_key(call, body.idempotency_key.take())?;
-    let (mut new, playbook) = new_run(call, asked_at, body).await?;
-    check_relatives(call, &mut new).await?;
-    Ok((new, playbook))
-}
-
-/// The idempotency key of a request that makes a run: the header's or the body's.
-pub fn request_key(call: &Call, of_body: Option<String>) -> Result<Option<String>> {
-    let Some(key) = call.headers.get("idempotency-key") else { return Ok(of_body) };
-    let key = key_of(key.to_str().ok())?;
-    if of_body.is_some_and(|other| other != key) {
-        let message = "is another one than the header Idempotency-Key: send one of them";
-        return Err(Problem::field(&INVALID_INPUT, "idempotency_key", message));
-    }
-    Ok(Some(key))
+    new_run(call, asked_at, body).await
 }
 
 /// A run that was made, or that its key had made before; `body` writes it with the status that this has.
@@ -223,25 +228,44 @@ pub fn answer_made(call: &Call, made: &Enqueued, body: impl FnOnce(u16) -> Answe
     if made.replayed { answer::with(answer, "idempotency-replayed", "true") } else { answer }
 }
 
-/// A structured-field string (`"key"`), or the key alone.
-fn key_of(text: Option<&str>) -> Result<String> {
-    let wrong = |message: &str| Problem::field(&INVALID_QUERY, "Idempotency-Key", message);
-    let text = text.ok_or_else(|| wrong("must be visible ASCII characters"))?.trim();
-    let key = match text.strip_prefix('"') {
-        Some(rest) => rest.strip_suffix('"').ok_or_else(|| wrong("has a quote at one end only"))?,
-        None => text,
-    };
-    if key.is_empty() || key.len() > waypost_kernel::text::MAX_KEY_BYTES {
-        return Err(wrong("must have 1 to 255 characters"));
-    }
-    Ok(key.replace("\\\"", "\"").replace("\\\\", "\\"))
-}
-
+/// With what its playbook says. A request that cannot be made any more is still answered by the run that its key has made.
 async fn new_run(
     call: &Call,
     asked_at: Instant,
     body: NewRunBody,
 ) -> Result<(NewRun, Option<Arc<Playbook>>)> {
+    let may_be_unknown = body.unknown_playbook;
+    let (new, open) = read(call, body)?;
+    let refused = NewRun {
+        tenant: new.tenant.clone(),
+        idempotency_key: new.idempotency_key.clone(),
+        asked: new.asked.clone(),
+        by: new.by.clone(),
+        ..NewRun::default()
+    };
+    match filled(call, asked_at, new, open, may_be_unknown).await {
+        Ok(filled) => Ok(filled),
+        Err(problem) => match known::known_again(call.store(), &refused).await? {
+            Some(again) => Ok((again, None)),
+            None => Err(problem),
+        },
+    }
+}
+
+async fn filled(
+    call: &Call,
+    asked_at: Instant,
+    new: NewRun,
+    open: LeftOpen,
+    may_be_unknown: bool,
+) -> Result<(NewRun, Option<Arc<Playbook>>)> {
+    let (mut new, playbook) = by_name::filled(call, asked_at, new, open, may_be_unknown).await?;
+    check_relatives(call, &mut new).await?;
+    Ok((new, playbook))
+}
+
+/// What the body says, and what it leaves open.
+fn read(call: &Call, body: NewRunBody) -> Result<(NewRun, LeftOpen)> {
     let embedded = renamed("embedded", body.embedded, "carried", body.carried)?;
     check_embedded(&call.caller, embedded.as_ref())?;
     if let Some(Err(message)) = embedded.as_ref().map(waypost_worker::check_command) {
@@ -260,7 +284,7 @@ async fn new_run(
         priority: body.priority.is_none(),
         lifecycle: body.lifecycle.is_none(),
     };
-    let new = NewRun {
+    let mut new = NewRun {
         tenant: call.caller.tenant.clone(),
         lifecycle: body.lifecycle.unwrap_or_default(),
         version: body.version,
@@ -283,10 +307,15 @@ async fn new_run(
         input: body.input.unwrap_or(default.input),
         metadata: body.metadata,
         items: body.items.into_iter().map(new_item).collect(),
+        asked: body.asked,
         details,
         ..default
     };
-    by_name::filled(call, asked_at, new, open, body.unknown_playbook).await
+    let is_by_name = new.playbook.is_some() && new.carried.is_none();
+    if is_by_name && new.idempotency_key.is_some() && new.asked.is_none() {
+        new.asked = Some(known::asked(&new, open));
+    }
+    Ok((new, open))
 }
 
 /// A run of another tenant is no parent, and nothing that can be repeated: what becomes of it would be seen, and felt, here. One that
@@ -360,11 +389,7 @@ async fn start_many(call: Call, mut body: NewRunsBody) -> Result {
     let mut runs = Vec::new();
     let mut playbooks = Vec::new();
     for body in body.runs {
-        let new = match new_run(&call, asked_at, body).await {
-            Ok((mut new, playbook)) => check_relatives(&call, &mut new).await.map(|()| (new, playbook)),
-            Err(problem) => Err(problem),
-        };
-        match new {
+        match new_run(&call, asked_at, body).await {
             Ok((new, playbook)) => {
                 runs.push(new);
                 playbooks.push(playbook);
@@ -549,17 +574,6 @@ async fn command(call: Call, body: CommandBody) -> Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn idempotency_keys_are_quoted_or_bare() {
-        for (text, key) in [("k1", "k1"), ("\"k1\"", "k1"), (" \"a b\" ", "a b"), (r#""a\"b""#, "a\"b")] {
-            assert_eq!(key_of(Some(text)).ok().as_deref(), Some(key), "{text}");
-        }
-        let long = "k".repeat(256);
-        for text in [None, Some(""), Some("\"\""), Some("\"k"), Some(long.as_str())] {
-            assert!(key_of(text).is_err(), "{text:?}");
-        }
-    }
 
     #[test]
     fn a_traceparent_is_one_or_ignored() {

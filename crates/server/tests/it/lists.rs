@@ -1,5 +1,8 @@
 //! Lists show what they are asked for, and no page is larger than it may be.
 
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
 use serde_json::{Value, json};
 use waypost_server::Options;
 use waypost_store::{EVERY_TENANT, NewRun, PAGE_BYTES};
@@ -196,5 +199,63 @@ async fn a_second_finish_is_the_first_one_or_refused() {
         let problem = finish(json!({ "a": 2 })).await.refused(409, "INVALID_TRANSITION");
         assert!(problem["detail"].as_str().unwrap().contains("with other metadata"), "{problem}");
         assert_eq!(shown().await, first);
+    }
+}
+
+/// Runs of one key, and who claims them: enough that claims and looks meet.
+const LINE: usize = 30;
+const CLAIMERS: usize = 3;
+
+// proves A7
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_place_in_line_is_right_at_every_look_while_workers_claim() {
+    for on in [On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let mut line = Vec::new();
+        for _ in 0..LINE {
+            let made = server.start_with(json!({ "concurrency_key": "agent/violin" })).await;
+            line.push(made["run_id"].as_str().unwrap().to_owned());
+        }
+        let claimed: Mutex<BTreeSet<usize>> = Mutex::default();
+        let known = || claimed.lock().unwrap().clone();
+        let claim = async |worker: String| {
+            while known().len() < LINE {
+                let ask = json!({ "worker": worker, "start": true });
+                let taken = server.post("/v1/claims", ask).await.expect(200);
+                let Some(taken) = taken["claims"].get(0) else {
+                    tokio::task::yield_now().await;
+                    continue;
+                };
+                let at = line.iter().position(|id| taken["run"]["run_id"] == id.as_str()).unwrap();
+                assert!(claimed.lock().unwrap().insert(at), "{on:?}: {at} was taken before");
+                let held = json!({ "run_id": line[at], "lease_token": taken["lease"]["token"], "status": "success" });
+                server.post("/v1/finishes", json!({ "finishes": [held] })).await.expect(200);
+            }
+        };
+        // Of one claim at most nobody knows yet, since the key is one run's.
+        let look = async || {
+            let mut looks = 0;
+            while known().len() < LINE {
+                for (at, id) in line.iter().enumerate().step_by(4) {
+                    let ahead = |gone: &BTreeSet<usize>| (0..=at).filter(|it| !gone.contains(it)).count();
+                    let most = ahead(&known());
+                    let run = server.get(&format!("/v1/runs/{id}")).await.expect(200);
+                    let least = ahead(&known()).saturating_sub(1);
+                    match run["queue_position"].as_u64() {
+                        None => assert_ne!(run["status"], "queued", "{on:?}: {at}"),
+                        Some(place) => {
+                            let place = usize::try_from(place).unwrap();
+                            let words = format!("{on:?}: {at} is at {place}, of {least} to {most}");
+                            assert!(place >= 1 && (least..=most).contains(&place), "{words}");
+                        }
+                    }
+                    looks += 1;
+                }
+            }
+            looks
+        };
+        let claims = futures_util::future::join_all((0..CLAIMERS).map(|at| claim(format!("w{at}"))));
+        let (looks, _) = tokio::join!(look(), claims);
+        assert!(looks >= LINE, "{looks}");
     }
 }

@@ -16,7 +16,7 @@ use super::copies::{self, Originals};
 use super::edit::{NewItemRow, Stored};
 use super::tx::{Inserted, Tx};
 use crate::columns::COLUMNS;
-use crate::json::fingerprint::fingerprint;
+use crate::json::fingerprint::{asked_for, fingerprint};
 use crate::rules::{details, intake, new_run, room};
 use crate::seam::error::{Result, StoreError};
 use crate::seam::run::{self, RunRow};
@@ -195,12 +195,9 @@ pub(crate) async fn dry_run<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<St
             return Ok(Some(row.id().to_owned()));
         }
     };
-    let keys: Vec<(&str, &str)> = new_row.key().into_iter().collect();
-    match if keys.is_empty() { None } else { tx.runs_with_keys(&keys).await?.pop() } {
-        Some((stored, print)) if print == new_row.texts.fingerprint => Ok(Some(stored.row.id().to_owned())),
-        Some((stored, _)) => Err(new_row.key_reused(&stored)),
-        None => Ok(None),
-    }
+    let Some((tenant, key)) = new_row.key() else { return Ok(None) };
+    let made = made(tx, tenant, key, new_row.texts.fingerprint.as_deref()).await?;
+    Ok(made.map(|row| row.id().to_owned()))
 }
 
 /// Inserts new rows. Those whose key is taken are answered; those whose key was taken and is free again are given back.
@@ -293,13 +290,36 @@ async fn new_row_of<T: Tx>(
 /// A request that is refused is still answered by the run that its key has made.
 async fn refused<T: Tx>(tx: &mut T, error: StoreError, run: &CheckedRun) -> Result<Queued> {
     let Some(key) = &run.new.idempotency_key else { return Err(error) };
-    match tx.runs_with_keys(&[(&run.new.tenant, key)]).await?.pop() {
-        Some((stored, print)) if print == run.texts.fingerprint => Ok((stored.row, true)),
+    let made = made(tx, &run.new.tenant, key, run.texts.fingerprint.as_deref()).await?;
+    made.map(|row| (row, true)).ok_or(error)
+}
+
+/// The run that a key has made for the same request; none if it has made none.
+async fn made<T: Tx>(
+    tx: &mut T,
+    tenant: &str,
+    key: &str,
+    print: Option<&str>,
+) -> Result<Option<Arc<RunRow>>> {
+    match tx.runs_with_keys(&[(tenant, key)]).await?.pop() {
+        Some((stored, own)) if own.as_deref() == print => Ok(Some(stored.row)),
         Some((stored, _)) => {
-            Err(StoreError::KeyReused { key: key.clone(), run_id: stored.row.id().to_owned() })
+            Err(StoreError::KeyReused { key: key.to_owned(), run_id: stored.row.id().to_owned() })
         }
-        None => Err(error),
+        None => Ok(None),
     }
+}
+
+pub(crate) async fn made_by<T: Tx>(
+    tx: &mut T,
+    tenant: &str,
+    key: &str,
+    asked: &str,
+) -> Result<Option<RunRow>> {
+    intake::check_given_name("tenant", tenant)?;
+    intake::check_key("idempotency_key", Some(key))?;
+    let found = made(tx, tenant, key, Some(&asked_for(asked))).await?;
+    Ok(found.map(Arc::unwrap_or_clone))
 }
 
 async fn lifecycle<T: Tx>(tx: &mut T, new: &NewRun) -> Result<Option<Arc<Lifecycle>>> {

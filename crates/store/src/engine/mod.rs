@@ -42,7 +42,7 @@ pub(crate) use claim::{Taken, claim, claim_run};
 pub(crate) use command::{cancel_children, command, command_claimed, own_command};
 pub(crate) use destinations::{admit, answered, destinations, pace_destination};
 pub(crate) use edit::{Edit, Extra, ItemChange, NewItemRow, Stored, StoredItem};
-pub(crate) use enqueue::{CheckedRun, NewRow, Queued, dry_run, enqueue, enqueue_claimed, own_claim};
+pub(crate) use enqueue::{CheckedRun, NewRow, Queued, dry_run, enqueue, enqueue_claimed, made_by, own_claim};
 pub(crate) use hold::{CleanedFinish, finish, note, release, renew, require_cleanup};
 pub(crate) use items::put_items;
 pub(crate) use messages::receive;

@@ -22,7 +22,6 @@ static MEMBERS: LazyLock<Vec<(&str, Member)>> = LazyLock::new(|| {
     members.push(("items", Member::Items));
     members.push(("lifecycle", Member::Column(|new| new.lifecycle.cell())));
     members.push(("metadata", Member::Metadata));
-    members.push(("replay", Member::Column(|new| new.replay.cell())));
     members.push(("status", Member::Column(|new| new.status.cell())));
     members.push(("version", Member::Column(|new| new.version.cell())));
     members.sort_by_key(|(name, _)| *name);
@@ -38,6 +37,19 @@ enum Member {
 }
 
 pub(crate) fn fingerprint(new: &NewRun) -> String {
+    match &new.asked {
+        Some(asked) => asked_for(asked),
+        None => digest(new),
+    }
+}
+
+/// Of a request in the caller's own words.
+pub(crate) fn asked_for(asked: &str) -> String {
+    hex(&Sha256::digest(format!("asked {asked}")))
+}
+
+/// What a request says itself, before anything is filled in, as one word.
+pub fn digest(new: &NewRun) -> String {
     let mut out = Vec::with_capacity(1_024);
     out.push(b'{');
     for (name, member) in MEMBERS.iter() {

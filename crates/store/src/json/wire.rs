@@ -76,7 +76,7 @@ pub fn new_run(run: &NewRun) -> Value {
     let mut body: Map<String, Value> =
         given.map(|(name, given)| (name.to_owned(), (given.asked)(run).into_json())).collect();
     let rest = json!({
-        "lifecycle": run.lifecycle,
+        "lifecycle": Some(&run.lifecycle).filter(|name| !name.is_empty()),
         "version": run.version,
         "status": run.status,
         "input": run.input,
@@ -87,6 +87,7 @@ pub fn new_run(run: &NewRun) -> Value {
         "reentrant": run.reentrant,
         "items": run.items.iter().map(new_item).collect::<Vec<_>>(),
         "by": run.by,
+        "asked": run.asked.as_ref().filter(|_| run.idempotency_key.is_some()),
         // Whoever asks through a store has looked it up.
         "unknown_playbook": run.playbook.as_ref().map(|_| true),
     });

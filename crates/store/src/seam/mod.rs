@@ -68,6 +68,9 @@ macro_rules! store_verbs {
             enqueue_claimed(run: NewRun, take: Take) -> EnqueuedClaim;
             /// What `enqueue` would answer, and nothing is written: an error, or the id of the run that the key has made already.
             dry_run(run: NewRun) -> Option<String>;
+            /// The run that the tenant's key has made, if it was asked for in these words ([`NewRun::asked`]): whoever cannot say any more what
+            /// the run would be now, since what it was filled from has changed, still knows it again. Asked for otherwise, the key is refused.
+            made_by(tenant: String, key: String, asked: String) -> Option<RunRow>;
             /// The best due runs of the named queues, at most `limit`; none is an empty list, not an error. Of the best priority one
             /// of each tenant in turn, of a tenant the earliest.
             claim(claim: Claim) -> Vec<Claimed>;

@@ -47,8 +47,9 @@ pub struct NewRun {
     pub idempotency_key: Option<String>,
     pub parent_run_id: Option<String>,
     pub retry_of: Option<String>,
-    /// What a replay asked for, in its own words: an idempotency key stands for that too, though it may come to the same run.
-    pub replay: Option<String>,
+    /// What was asked for, in the caller's own words, if the rest was filled in from elsewhere (a playbook, an agent, a run that is
+    /// repeated): an idempotency key stands for that alone, and not for what came of it.
+    pub asked: Option<String>,
     /// What the run is, for people.
     pub title: Option<String>,
     pub playbook: Option<String>,
@@ -536,7 +537,7 @@ impl Default for NewRun {
             idempotency_key: None,
             parent_run_id: None,
             retry_of: None,
-            replay: None,
+            asked: None,
             title: None,
             playbook: None,
             carried: None,

@@ -141,6 +141,7 @@ impl Store for SqliteStore {
             executions(filter: ExecutionFilter) -> ExecutionPage;
             tokens(id: Option<String>) -> Vec<TokenRow>;
             agents(tenant: Option<String>) -> Vec<AgentRow>;
+            made_by(tenant: String, key: String, asked: String) -> Option<RunRow>;
             explain(runs: Vec<RunRow>) -> Vec<RunRow>;
             playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
         }

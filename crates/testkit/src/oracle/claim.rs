@@ -55,6 +55,14 @@ impl MemoryStore {
         })
     }
 
+    pub(crate) fn made_by(&self, tenant: String, key: String, asked: String) -> Reply<'_, Option<RunRow>> {
+        self.verb(move |state| {
+            check_key("idempotency_key", Some(&key))?;
+            let same = NewRun { tenant, idempotency_key: Some(key), asked: Some(asked), ..NewRun::default() };
+            state.known_as(&same)
+        })
+    }
+
     pub(crate) fn claim(&self, claim: Claim) -> Reply<'_, Vec<Claimed>> {
         self.verb(move |state| state.claim(&claim))
     }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use waypost_kernel::item::Item;
 use waypost_kernel::lifecycle::{Actor, Kind, Lifecycle};
 use waypost_kernel::{Span, Time, decide};
-use waypost_store::{Enqueued, NewItem, NewRun, Result, StoreError};
+use waypost_store::{Enqueued, NewItem, NewRun, Result, RunRow, StoreError};
 
 use super::rules::birth::{ask_for_the_same, first_items, row_of, unknown_lifecycle};
 use super::rules::details::check as check_details;
@@ -26,19 +26,26 @@ impl State {
         check_new(new)?;
         let to_the_millisecond = |at: Time| Time::from_micros(at.micros().div_euclid(1_000) * 1_000);
         let new = &NewRun { schedule_at: new.schedule_at.map(to_the_millisecond), ..new.clone() };
-        let lifecycle = self.lifecycle_of(new)?;
-        if let Some(number) = self.with_key(new) {
-            let entry = self.entry(number)?;
-            if ask_for_the_same(&entry.asked, new) {
-                return Ok(Enqueued { run: entry.row.clone(), replayed: true });
-            }
-            return Err(StoreError::KeyReused {
-                key: new.idempotency_key.clone().unwrap_or_default(),
-                run_id: entry.row.id().to_owned(),
-            });
+        // What would be refused now is still answered by the run that its key has made.
+        if let Some(run) = self.known_as(new)? {
+            return Ok(Enqueued { run, replayed: true });
         }
+        let lifecycle = self.lifecycle_of(new)?;
         let number = self.insert(new, lifecycle, Birth { actor: new.actor, lease: None })?;
         Ok(Enqueued { run: self.row(number)?.clone(), replayed: false })
+    }
+
+    /// The run that the request's key has made.
+    pub fn known_as(&mut self, new: &NewRun) -> Result<Option<RunRow>> {
+        let Some(number) = self.with_key(new) else { return Ok(None) };
+        let entry = self.entry(number)?;
+        match ask_for_the_same(&entry.asked, new) {
+            true => Ok(Some(entry.row.clone())),
+            false => Err(StoreError::KeyReused {
+                key: new.idempotency_key.clone().unwrap_or_default(),
+                run_id: entry.row.id().to_owned(),
+            }),
+        }
     }
 
     pub fn lifecycle_of(&self, new: &NewRun) -> Result<Arc<Lifecycle>> {

@@ -111,6 +111,7 @@ fn a_front_end_starts_runs_polls_them_and_is_told_what_went_wrong() {
         assert!(shop.path("objects/runs").join(&id).join("manifest.json").exists());
         let tag = format!("If-None-Match: {}", last.header("etag").unwrap());
         assert_eq!(ask(&url, "GET", &path, &[&tag], None).status, 304);
+        assert_eq!(ask(&url, "GET", &path, &["If-None-Match: *"], None).status, 304);
         let again = start(&url, &asked, true);
         assert_eq!((again.status, &again.body["run_id"]), (200, &json!(id)), "{}", again.body);
         start(&url, &json!({ "agent_slug": "nobody" }), false).is_error(404, "AGENT_NOT_FOUND");
@@ -148,8 +149,64 @@ fn many_callers_with_one_correlation_id_start_one_run() {
         let ids: BTreeSet<&str> =
             answers.iter().filter_map(|answer| answer.body["run_id"].as_str()).collect();
         assert_eq!(ids.len(), 1);
-        assert!(answers.iter().all(|answer| answer.status == 202));
+        for answer in &answers {
+            assert_eq!(answer.status, 202, "{}", answer.body);
+        }
         assert_eq!(shop.runs().len(), 1);
+    }
+}
+
+// proves A1, X7
+#[test]
+fn a_correlation_id_is_that_of_its_run_whatever_became_of_agent_and_playbook() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        let (server, url) = serve(&shop);
+        let asked = json!({ "agent_slug": "violin", "correlationId": "c1" });
+        let id = start(&url, &asked, true).body["run_id"].as_str().unwrap().to_owned();
+        let by_name = json!({ "playbook": "archivist", "input": { "fail": false } });
+        let named = |url: &str| ask(url, "POST", "/v1/runs", &["Idempotency-Key: k1"], Some(&by_name));
+        let first = named(&url);
+        assert_eq!(first.status, 201, "{}", first.body);
+        let from_cli = ["run", "start", "archivist", "--input", "fail=false", "--idempotency-key", "k2"];
+        let of_cli = shop.ok(&from_cli);
+        let through = |url: &str| {
+            let asked = shop.command(&from_cli).env("WAYPOST_URL", url).output().unwrap();
+            String::from_utf8(asked.stdout).unwrap()
+        };
+        let of_agent = ["agent", "run", "violin", "--correlation-id", "c1"];
+        let is_known = |url: &str| {
+            let again = start(url, &asked, false);
+            assert_eq!((again.status, &again.body["run_id"]), (202, &json!(id)), "{}", again.body);
+            let again = named(url);
+            assert_eq!((again.status, &again.body["run_id"]), (200, &first.body["run_id"]), "{}", again.body);
+            assert_eq!(again.header("idempotency-replayed").as_deref(), Some("true"));
+            let many = json!({ "runs": [
+                { "playbook": "archivist", "input": { "fail": false }, "idempotency_key": "k1" },
+            ] });
+            let many = ask(url, "POST", "/v1/runs/batch", &[], Some(&many));
+            assert_eq!(many.body["runs"][0]["run_id"], first.body["run_id"], "{}", many.body);
+            assert_eq!(shop.ok(&from_cli), of_cli);
+            assert_eq!(through(url), of_cli);
+            assert_eq!(shop.ok(&of_agent).trim(), id);
+        };
+        is_known(&url);
+        shop.ok(&["agent", "pause", "violin"]);
+        is_known(&url);
+        start(&url, &json!({ "agent_slug": "violin", "correlationId": "c2" }), false)
+            .is_error(409, "AGENT_NOT_ACTIVE");
+        let other = json!({ "agent_slug": "violin", "correlationId": "c1", "trigger": "event" });
+        start(&url, &other, false).is_error(422, "IDEMPOTENCY_KEY_REUSED");
+        drop(server);
+        // Its input does not fit any more.
+        let changed = PLAYBOOK.replace("inputs.fail", "inputs.fails");
+        fs::write(shop.path("archivist.toml"), &changed).unwrap();
+        let (server, url) = shop.serve(&["serve"]);
+        is_known(&url);
+        named(&url);
+        let new = ask(&url, "POST", "/v1/runs", &["Idempotency-Key: k3"], Some(&by_name));
+        new.is_problem(422, "INVALID_INPUT");
+        drop(server);
+        shop.verifies();
     }
 }
 
@@ -179,6 +236,7 @@ fn three_failures_put_an_agent_into_error_until_its_owner_resets_it() {
     assert_eq!(shop.json(&["agent", "show", "violin"])["state"], "paused");
     let archived = ask(&url, "POST", "/v1/agents/violin/archive", &[], Some(&json!({})));
     assert_eq!((archived.status, &archived.body["state"]), (200, &json!("archived")));
+    shop.run(&["agent", "resume", "violin"]).expect(5, &["violin is archived"]);
     let put = ask(
         &url,
         "PUT",
@@ -205,14 +263,37 @@ fn without_its_object_store_no_run_is_left_behind() {
     let refused = start(&url, &asked, false);
     refused.is_error(502, "UPSTREAM_UNAVAILABLE");
     assert_eq!(refused.body["correlationId"], "c1");
+    let told = refused.body.to_string();
+    assert!(!told.contains("in-the-way") && !told.contains("database"), "{told}");
     let left = shop.runs();
     assert_eq!((left.len(), &left[0]["status"]), (1, &json!("failed")));
+    for _ in 0..25 {
+        start(&url, &asked, false).is_error(502, "UPSTREAM_UNAVAILABLE");
+    }
+    assert_eq!(shop.runs().len(), 1, "no run is made before the object store was seen again");
     drop(server);
     fs::remove_file(shop.path("in-the-way")).unwrap();
     let (_server, url) = shop.serve(&["serve", "--object-store", &place]);
     let started = start(&url, &asked, true);
     assert_eq!(started.status, 200, "the correlation id is free: {}", started.body);
     assert_ne!(started.body["run_id"], left[0]["run_id"]);
+    let again = start(&url, &asked, false);
+    assert_eq!((again.status, &again.body["run_id"]), (202, &started.body["run_id"]), "{}", again.body);
+    for other in ["c1#2", "run-after/c1"] {
+        let other = json!({ "agent_slug": "violin", "correlationId": other });
+        assert_eq!(start(&url, &other, false).status, 202);
+    }
+    let path = format!("/runs/{}/status", left[0]["run_id"].as_str().unwrap());
+    let shown = ask(&url, "GET", &path, &[], None);
+    assert_eq!(shown.body["error"], "UPSTREAM_UNAVAILABLE: the object store could not be reached");
+    // One that its caller was told of keeps its correlation id, however it ended.
+    shop.ok(&["queue", "pause", "agents"]);
+    let asked = json!({ "agent_slug": "violin", "correlationId": "c3" });
+    let told = start(&url, &asked, false).body["run_id"].clone();
+    let waited = ask(&url, "POST", "/agents/run", &["Prefer: wait=1"], Some(&asked));
+    assert_eq!((waited.status, &waited.body["status"]), (202, &json!("queued")), "where it is by then");
+    shop.ok(&["run", "cancel", told.as_str().unwrap()]);
+    assert_eq!(start(&url, &asked, false).body["run_id"], told);
     shop.verifies();
 }
 

@@ -16,9 +16,10 @@ fn playbook(name: &str, exec: &str) -> String {
 }
 
 /// What a stream tells within three seconds.
-fn streamed(url: &str) -> String {
+fn streamed(url: &str, after: &str) -> String {
     let mut curl = Command::new("curl");
-    curl.args(["-s", "-N", "--noproxy", "*", "--max-time", "3", "-H", "Last-Event-ID: 0"]);
+    curl.args(["-s", "-N", "--noproxy", "*", "--max-time", "3"]);
+    curl.args(["-H", &format!("Last-Event-ID: {after}")]);
     String::from_utf8(curl.arg(format!("{url}/events/stream")).output().unwrap().stdout).unwrap()
 }
 
@@ -54,7 +55,7 @@ fn a_run_with_a_damaged_document_holds_up_no_other_and_is_mended_by_a_rebuild() 
         left() == "1"
     });
     let completed = format!("\"runId\":\"{id}\",\"status\":\"completed\"");
-    let told = streamed(&url);
+    let told = streamed(&url, "0");
     assert_eq!(status(), "running");
     assert!(!told.contains(&completed), "never ahead of status.json: {told}");
     assert!(told.contains("\"status\":\"completed\""), "of the others it is told: {told}");
@@ -62,6 +63,9 @@ fn a_run_with_a_damaged_document_holds_up_no_other_and_is_mended_by_a_rebuild() 
     assert!(rebuilt.contains("object"), "{rebuilt}");
     assert_eq!(status(), "completed");
     eventually("it is left behind no more", SOON, || left() == "0");
-    assert!(streamed(&url).contains(&completed));
+    assert!(streamed(&url, "0").contains(&completed));
+    let last = told.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap_or("0");
+    let heard = streamed(&url, last);
+    assert!(heard.contains(&completed), "whoever was cut off meanwhile is told of it too: {heard}");
     shop.verifies();
 }

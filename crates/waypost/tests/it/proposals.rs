@@ -1,6 +1,8 @@
 //! What an agent's run proposes, as front ends and people at a command line decide on it.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -167,6 +169,58 @@ fn many_are_decided_at_once_and_each_is_answered() {
     shop.verifies();
 }
 
+// proves A9
+#[test]
+fn a_stream_tells_of_proposals_and_is_never_ahead_of_the_documents() {
+    let shop = Shop::new();
+    let (_server, url) = serve(&shop, PLAYBOOK);
+    let stream = Command::new("curl")
+        .args(["-s", "-N", "--noproxy", "*", "--max-time", "60", "-H", "Last-Event-ID: 0"])
+        .arg(format!("{url}/events/stream"))
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut stream = stream.unwrap();
+    let (run_id, ids) = proposed(&url, &json!([{ "title": "a" }]));
+    assert_eq!(post(&url, &format!("/proposals/{}/approve", ids[0]), &json!({})).status, 200);
+    let document = || -> Value {
+        let path = shop.path("objects/runs").join(&run_id).join("status.json");
+        serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+    };
+    let order = ["requested", "queued", "running", "completed"];
+    let place = |status: &Value| order.iter().position(|name| status == *name).unwrap();
+    let mut told = Vec::new();
+    for line in BufReader::new(stream.stdout.take().unwrap()).lines() {
+        let Some(data) = line.unwrap().strip_prefix("data: ").map(str::to_owned) else { continue };
+        let data: Value = serde_json::from_str(&data).unwrap();
+        let now = document();
+        if data["type"] == "run.status.changed" {
+            assert!(place(&now["status"]) >= place(&data["status"]), "{data} is ahead of {now}");
+        }
+        if data["type"] == "run.step.completed" {
+            assert!(now["steps_completed"].as_u64() >= data["step"].as_u64(), "{data} is ahead of {now}");
+        }
+        let is_end = data["status"] == "applied";
+        told.push(data);
+        if is_end {
+            break;
+        }
+    }
+    stream.kill().unwrap();
+    stream.wait().unwrap();
+    let has = |kind: &str, more: Value| {
+        let is_it = |data: &&Value| {
+            data["type"] == kind && more.as_object().unwrap().iter().all(|(name, value)| data[name] == *value)
+        };
+        assert!(told.iter().any(|data| is_it(&data)), "no {kind} {more} in {told:?}");
+    };
+    has("proposal.created", json!({ "proposalId": ids[0] }));
+    has("proposal.status.changed", json!({ "proposalId": ids[0], "status": "approved" }));
+    has("proposal.status.changed", json!({ "proposalId": ids[0], "status": "applied" }));
+    has("run.status.changed", json!({ "runId": run_id, "status": "completed" }));
+    let entry = told.iter().find(|data| data["type"] == "inbox.new").unwrap_or_else(|| panic!("{told:?}"));
+    assert!(entry["inboxId"].is_string(), "{entry}");
+}
+
 // proves A8
 #[test]
 fn a_proposal_for_another_revision_is_not_approved() {
@@ -177,7 +231,11 @@ fn a_proposal_for_another_revision_is_not_approved() {
     let approve = |at: usize, body: Value| post(&url, &format!("/proposals/{}/approve", ids[at]), &body);
     approve(0, json!({ "base_revision": "8" })).is_error(409, "CONCURRENT_MODIFICATION");
     assert_eq!(status(&url, &ids[0]), "pending");
-    assert_eq!(approve(0, json!({ "base_revision": "7" })).status, 200);
+    approve(0, json!({ "base_revision": 8 })).is_error(409, "CONCURRENT_MODIFICATION");
+    approve(0, json!({ "base_revision": [7] })).is_error(422, "INVALID_INPUT");
+    let shown =
+        ask(&url, "GET", &format!("/v1/proposals/{}", ids[0]), &[], None).body["base_revision"].clone();
+    assert_eq!(approve(0, json!({ "base_revision": shown })).status, 200, "as it is shown");
     approve(1, json!({})).is_error(409, "CONCURRENT_MODIFICATION");
     let refused = shop.asks(&url, &["proposal", "approve", &ids[1]]);
     assert_eq!(refused.code, Some(5), "{}", refused.err);

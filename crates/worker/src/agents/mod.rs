@@ -7,7 +7,7 @@ use waypost_kernel::Span;
 
 pub(crate) use file::{AGENT, AGENTS, DEFAULT_CHAT};
 pub use file::{Agents, load};
-pub use runs::{AgentRun, CannotRun, TRIGGERS, correlation_key, new_run};
+pub use runs::{AgentRun, Asked, CannotRun, TRIGGERS, known_or_new, new_run, was_never_shown};
 
 /// What begins a run at its time.
 pub(crate) const CRON: &str = TRIGGERS[1];

@@ -3,13 +3,17 @@
 use std::fmt;
 
 use serde_json::{Map, Value, json};
-use waypost_kernel::Catalog;
 use waypost_kernel::tenant::DEFAULT;
-use waypost_store::{AGENT_SLUG, AGENTS_QUEUE, AgentRow, AgentState, NewRun, Store, StoreError, agent_key};
+use waypost_kernel::{Catalog, Failure, Phase};
+use waypost_store::{
+    AGENT_SLUG, AGENTS_QUEUE, AgentRow, AgentState, NewRun, RunRow, Store, StoreError, agent_key,
+    asked_digest,
+};
 
 use super::{DEFAULT_PLAYBOOK, LIFECYCLE};
 use crate::playbook::known::{self, LeftOpen, NotKnown};
 use crate::playbook::{CannotStart, Playbooks};
+use crate::projection::errors;
 
 /// Who or what can have begun a run.
 pub const TRIGGERS: [&str; 3] = ["manual", "cron", "event"];
@@ -86,7 +90,53 @@ fn not_active(agent: &AgentRow) -> String {
     }
 }
 
-/// The run that is to be queued. One of an agent that takes none is not made.
+/// What a request comes to.
+#[derive(Debug)]
+pub enum Asked {
+    /// Its correlation id has made this run, whatever its agent and playbook are by now.
+    Known(Box<RunRow>),
+    /// `is_again`: the correlation id has made runs before that nobody was told of.
+    New { run: Box<NewRun>, is_again: bool },
+}
+
+impl AgentRun {
+    /// What the correlation id stands for.
+    fn in_own_words(&self) -> String {
+        let said = NewRun {
+            title: Some(self.slug.clone()),
+            metadata: Map::from_iter([("trigger".to_owned(), json!(self.trigger))]),
+            correlation_id: self.correlation_id.clone(),
+            input: self.input.clone(),
+            ..NewRun::default()
+        };
+        format!("agent {}", asked_digest(&said))
+    }
+}
+
+/// The run that was made for this request, or the one that is to be queued.
+pub async fn known_or_new(store: &dyn Store, catalog: &Catalog, asked: AgentRun) -> Result<Asked, CannotRun> {
+    let mut key = asked.correlation_id.as_deref().map(correlation_key);
+    let mut is_again = false;
+    while let Some(tried) = &key {
+        let found = store.made_by(asked.tenant.clone(), tried.clone(), asked.in_own_words()).await?;
+        let Some(run) = found else { break };
+        if !was_never_shown(&run) {
+            return Ok(Asked::Known(Box::new(run)));
+        }
+        (key, is_again) = (Some(key_after(run.id())), true);
+    }
+    let run = NewRun { idempotency_key: key, ..new_run(store, catalog, asked).await? };
+    Ok(Asked::New { run: Box::new(run), is_again })
+}
+
+/// Whether a run came to nothing before anybody was told that it is there, since the object store was away: it was taken back, or expired.
+/// Whoever is told of one has it acknowledged before.
+pub fn was_never_shown(row: &RunRow) -> bool {
+    let is_upstream = |failure: &Failure| errors::told(failure).0 == errors::UPSTREAM;
+    row.run.seq == 2 && row.phase() == Phase::Settled && row.run.failure.as_ref().is_some_and(is_upstream)
+}
+
+/// A run of an agent, without a key. One of an agent that takes none is not made.
 pub async fn new_run(store: &dyn Store, catalog: &Catalog, asked: AgentRun) -> Result<NewRun, CannotRun> {
     let agents = store.agents(Some(asked.tenant.clone())).await?;
     let agent = agents.into_iter().find(|agent| agent.slug() == asked.slug);
@@ -97,6 +147,7 @@ pub async fn new_run(store: &dyn Store, catalog: &Catalog, asked: AgentRun) -> R
     let name = agent.definition.playbook.as_deref().unwrap_or(DEFAULT_PLAYBOOK);
     let found = known::find(store, &Playbooks::default(), catalog, &asked.tenant, name).await;
     let known = found.map_err(CannotRun::NoPlaybook)?;
+    let in_own_words = asked.in_own_words();
     let AgentRun { tenant, slug, trigger, input, correlation_id, by } = asked;
     let metadata =
         Map::from_iter([(AGENT_SLUG.to_owned(), json!(slug)), ("trigger".to_owned(), json!(trigger))]);
@@ -107,8 +158,8 @@ pub async fn new_run(store: &dyn Store, catalog: &Catalog, asked: AgentRun) -> R
         concurrency_key: Some(agent_key(&slug)),
         title: Some(slug),
         playbook: Some(name.to_owned()),
-        idempotency_key: correlation_id.as_deref().map(|id| correlation_key(id, 1)),
         correlation_id,
+        asked: Some(in_own_words),
         metadata,
         input,
         by,
@@ -123,11 +174,12 @@ pub async fn new_run(store: &dyn Store, catalog: &Catalog, asked: AgentRun) -> R
     }
 }
 
-/// The key under which a run is known again. A run that never was asked for, as far as its readers know, gives its id back: the next
-/// one has the same with another number.
-pub fn correlation_key(correlation_id: &str, number: usize) -> String {
-    match number {
-        1 => format!("agents/run/{correlation_id}"),
-        _ => format!("agents/run/{correlation_id}#{number}"),
-    }
+/// The key under which a run is known again.
+fn correlation_key(correlation_id: &str) -> String {
+    format!("agents/run/{correlation_id}")
+}
+
+/// A run that nobody was told of gives its correlation id back: this is the key of the one after it. No correlation id leads to such a key.
+fn key_after(run_id: &str) -> String {
+    format!("agents/run-after/{run_id}")
 }

@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::{Catalog, Time};
 use waypost_schema::{nearest, quoted};
 use waypost_store::{
-    EVERY_TENANT, NewItem, NewRun, OfferedPlaybook, PlaybookFilter, PlaybookRow, Store, StoreError, iso,
+    EVERY_TENANT, NewItem, NewRun, OfferedPlaybook, PlaybookFilter, PlaybookRow, Store, StoreError,
+    asked_digest, iso,
 };
 
 use super::{CannotStart, Playbook, Playbooks, Step};
@@ -269,6 +270,25 @@ pub struct LeftOpen {
     pub lifecycle: bool,
 }
 
+/// What a request says itself, before a playbook fills in what it left open: its key stands for that, whatever the playbook says by then.
+pub fn asked(new: &NewRun, open: LeftOpen) -> String {
+    format!("playbook {} {} {}", asked_digest(new), open.queue, open.priority)
+}
+
+/// A request that cannot be made any more, since what it was filled from has changed, and whose key has made a run. It names no lifecycle,
+/// so that a store can answer it by that run alone. None if the key has made none.
+pub async fn known_again(store: &dyn Store, refused: &NewRun) -> waypost_store::Result<Option<NewRun>> {
+    let (Some(key), Some(asked)) = (&refused.idempotency_key, &refused.asked) else { return Ok(None) };
+    let found = store.made_by(refused.tenant.clone(), key.clone(), asked.clone()).await?;
+    Ok(found.map(|_| NewRun {
+        tenant: refused.tenant.clone(),
+        idempotency_key: refused.idempotency_key.clone(),
+        asked: refused.asked.clone(),
+        by: refused.by.clone(),
+        ..NewRun::default()
+    }))
+}
+
 /// Fills in what the playbook says and the request left open: its lifecycle, queue, priority, key, inputs and steps. It is named by its pin:
 /// a worker with another content leaves the run alone.
 pub fn fill(
@@ -277,6 +297,7 @@ pub fn fill(
     new: NewRun,
     open: LeftOpen,
 ) -> Result<NewRun, CannotStart> {
+    let asked = new.asked.clone().or_else(|| new.idempotency_key.is_some().then(|| asked(&new, open)));
     let started = playbook.new_run(catalog, &new.input)?;
     if !open.lifecycle {
         let same = |name: &str| catalog.latest(name).map(|lifecycle| lifecycle.name.clone());
@@ -297,6 +318,7 @@ pub fn fill(
         items,
         playbook: started.playbook,
         input: started.input,
+        asked,
         ..new
     })
 }

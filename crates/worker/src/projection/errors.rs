@@ -10,6 +10,9 @@ pub const MODEL: &str = "NLM_UNAVAILABLE";
 /// A cancel has no row of its own there.
 pub const CANCELLED: &str = "CANCELLED";
 
+/// Why a run is taken back that could not be shown: the reason of its cancel. Nobody has cancelled it as far as its readers know.
+pub const NEVER_SHOWN: &str = "UPSTREAM_UNAVAILABLE: the object store could not be reached";
+
 /// Codes as they stand, each with its HTTP status.
 const TABLE: [(&str, u16); 5] =
     [(MODEL, 502), (UPSTREAM, 502), (TIMEOUT, 504), (INTERNAL, 500), (CANCELLED, 409)];
@@ -20,6 +23,10 @@ const TIMEOUTS: [&str; 2] = ["TIMEOUT", "RUN_TIMEOUT"];
 /// The code of a failure, its words, and its HTTP status. What has no row of its own is what retries could not mend; its own code stays
 /// in its words.
 pub fn told(failure: &Failure) -> (&'static str, String, u16) {
+    if *failure.code == *CANCELLED && *failure.message == *NEVER_SHOWN {
+        let words = NEVER_SHOWN.split_once(": ").map_or(NEVER_SHOWN, |(_, words)| words);
+        return (UPSTREAM, words.to_owned(), 502);
+    }
     let own = TABLE.into_iter().find(|(code, _)| *code == &*failure.code);
     if let Some((code, status)) = own {
         return (code, failure.message.to_string(), status);
@@ -54,6 +61,8 @@ mod tests {
             assert_eq!((told_code, told_status), (expected, status), "{code}");
         }
         assert_eq!(told(&Failure::new("EXIT_1", "why")).1, "EXIT_1: why");
+        let (code, words, status) = told(&Failure::new(CANCELLED, NEVER_SHOWN));
+        assert_eq!((code, &*words, status), (UPSTREAM, "the object store could not be reached", 502));
         assert_eq!(told(&Failure::new("TIMEOUT", "why")).1, "why");
     }
 }

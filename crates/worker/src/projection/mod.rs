@@ -16,9 +16,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
-use waypost_kernel::Outcome;
+use waypost_kernel::{Outcome, Phase};
 use waypost_store::codec::hex;
-use waypost_store::{Database, ItemRow, Result, RunRow, Store, StoreError};
+use waypost_store::{Claimed, Database, ItemRow, Result, RunRow, Store, StoreError};
 
 use crate::proposals::{self, Making};
 pub(crate) use file::PROJECTION;
@@ -29,6 +29,8 @@ use objects::{Answer, Content, Objects, Put, Stored, put_or_mend};
 const LOOKS: usize = 20;
 /// Keys of step files that are remembered. Beyond that all are forgotten, which costs a read each.
 const MOST_KNOWN: usize = 10_000;
+/// What is written to see whether anything can be.
+const PROBE: &str = ".waypost/probe.json";
 /// Bytes of a reader's name: ids of runs stand behind it, in what the database takes as a name.
 const LONGEST_READER: usize = 200;
 
@@ -140,12 +142,18 @@ impl Projection {
         if aim == Aim::Follow && was.as_ref().is_some_and(|was| was.is_last || was.version >= seq) {
             return Ok(Shown { run: Some(row), written: 0 });
         }
+        // Somebody deleted them all: what this process saw there is gone.
+        let is_bare = was.is_none();
         let making = aim.making(was.as_ref());
         let proposals = proposals::made(store, &row, &steps, making).await?;
         let mut written = 0;
         for (number, bytes) in document::ended_steps(&row, &steps) {
-            let content = Content { bytes, version: seq, is_last: false };
-            written += self.put_step(store, &row, &format!("steps/{number}.json"), content, aim).await?;
+            let (name, content) =
+                (format!("steps/{number}.json"), Content { bytes, version: seq, is_last: false });
+            if is_bare {
+                self.known().remove(&key(&row, &name));
+            }
+            written += self.put_step(store, &row, &name, content, aim).await?;
         }
         let is_last = row.lifecycle.is_terminal(row.run.state);
         let put = async |name: &str, bytes: Vec<u8>| {
@@ -158,9 +166,15 @@ impl Projection {
         Ok(Shown { run: Some(row), written })
     }
 
-    /// The manifest of a run whose steps are done and that has not ended yet.
-    async fn put_manifest(&self, store: &dyn Store, tenant: &str, run_id: &str) -> Result<()> {
-        let Some((row, steps)) = read(store, tenant, run_id).await? else { return Ok(()) };
+    /// The manifest of a run whose steps are done and that has not ended yet. Whoever slept until somebody else took the run, or ended it,
+    /// writes nothing.
+    async fn put_manifest(&self, store: &dyn Store, claimed: &Claimed) -> Result<()> {
+        let Some((row, steps)) = read(store, &claimed.run.tenant, claimed.run.id()).await? else {
+            return Ok(());
+        };
+        if row.phase() != Phase::Held || row.run.fence != claimed.fence {
+            return Ok(());
+        }
         // Who may only work runs cannot make them: the projector does, before the end can be read.
         let proposals = proposals::made(store, &row, &steps, Making::New).await.unwrap_or_default();
         let bytes = document::manifest(&row, &steps, &proposals);
@@ -214,6 +228,15 @@ impl Projection {
             true => Ok(1),
             false => refused("changed meanwhile: try it again"),
         }
+    }
+
+    /// Whether documents can be written now.
+    pub async fn probe(&self) -> Result<()> {
+        let was = self.objects.read(PROBE).await?;
+        let version = was.as_ref().map_or(1, |was| was.version + 1);
+        let content = Content { bytes: b"{}\n".to_vec(), version, is_last: false };
+        // Whoever was faster has shown it too.
+        self.objects.write(PROBE, &content, was.as_ref()).await.map(drop)
     }
 
     /// What readers see of a run now, with its version; none if nothing is there.

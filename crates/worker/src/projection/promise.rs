@@ -31,7 +31,7 @@ pub(crate) async fn promised(
     let until = until.unwrap_or_else(|| Instant::now() + LONGEST);
     for tries in 1.. {
         let error = match flush(shared, lease, &mut ending).await {
-            Ok(()) => match projection.put_manifest(&*shared.store, &run.tenant, run.id()).await {
+            Ok(()) => match projection.put_manifest(&*shared.store, claimed).await {
                 Ok(()) => return Some(ending),
                 Err(error) => error,
             },

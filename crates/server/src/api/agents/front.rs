@@ -7,11 +7,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use waypost_kernel::{Outcome, Phase};
 use waypost_schema::{Field, Kind, optional};
-use waypost_store::{CommandWrite, Enqueued, NewRun, RunRow, StoreError};
-use waypost_worker::agents::{AgentRun, CannotRun, TRIGGERS, correlation_key, new_run};
+use waypost_store::{CommandWrite, Enqueued, RunRow, StoreError};
+use waypost_worker::agents::{AgentRun, Asked, CannotRun, TRIGGERS, known_or_new, was_never_shown};
 use waypost_worker::playbook::known::NotKnown;
 use waypost_worker::projection::objects::Stored;
-use waypost_worker::projection::{Projection, errors};
+use waypost_worker::projection::{Projection, Shown, errors};
 
 use crate::answer::{self, Answer, Result};
 use crate::api::playbooks::by_name;
@@ -87,10 +87,10 @@ pub const ROUTES: &[Route] = &[
     },
 ];
 
+/// Who takes runs on, in their logs.
+const ACKNOWLEDGED_BY: &str = "server";
 /// Longer than any run of an agent takes by itself.
 const LONGEST_WAIT_S: u64 = 600;
-/// So often can the runs of one correlation id have come to nothing before anybody could read of them.
-const MOST_FREED: usize = 20;
 
 async fn run(call: Call, body: AgentRunBody) -> Result {
     let correlation_id = body.correlation_id.clone();
@@ -109,31 +109,47 @@ async fn begin(call: &Call, body: AgentRunBody) -> Result {
     if body.correlation_id.as_deref() == Some("") {
         return Err(Problem::field(&INVALID_INPUT, "correlationId", "is empty: leave it out instead"));
     }
-    let tenant = call.caller.tenant.clone();
-    let catalog = call.store().lifecycles().await?.of_tenant(&tenant);
     let asked = AgentRun {
-        tenant,
+        tenant: call.caller.tenant.clone(),
         slug: body.agent_slug,
         trigger: body.trigger.unwrap_or_else(|| TRIGGERS[0].to_owned()),
         input: body.input.unwrap_or_else(|| json!({})),
         correlation_id: body.correlation_id,
         by: call.caller.by(None),
     };
-    let new = new_run(call.store(), &catalog, asked).await.map_err(cannot_run)?;
+    let run = made(call, &asked).await?;
     let projection = projection(call)?;
-    let Enqueued { run, replayed } = enqueued(call, new).await?;
-    call.app.metrics.enqueued.inc_by(u64::from(!replayed));
-    if let Err(error) = projection.show(call.store(), &run.tenant, run.id()).await {
-        give_up(call, &run, &error).await;
-        return Err(upstream(&error));
+    match projection.show(call.store(), &run.tenant, run.id()).await {
+        Ok(Shown { run: Some(shown), .. }) if shown.phase() == Phase::Draft => {
+            acknowledge(call, &run).await?;
+        }
+        Ok(_) => {}
+        Err(error) => {
+            give_up(call, &run, &error).await;
+            return Err(upstream(&error));
+        }
     }
     if let Some(wait_s) = wait_s
         && let Some(answer) = ended(call, projection, &run, wait_s).await?
     {
         return Ok(answer::with(answer, "preference-applied", &format!("wait={wait_s}")));
     }
-    let started = json!({ "run_id": run.id(), "status": run.status() });
+    let status = if wait_s.is_some() { shown_status(projection, &run).await } else { None };
+    let started = json!({ "run_id": run.id(), "status": status.as_deref().unwrap_or(run.status()) });
     Ok(answer::with(answer::json(202, &started), "location", &format!("/runs/{}/status", run.id())))
+}
+
+/// Before anybody is told of it: a run that ends without having been acknowledged gives its correlation id back.
+async fn acknowledge(call: &Call, run: &RunRow) -> Result<()> {
+    let (tenant, id) = (run.tenant.clone(), run.id().to_owned());
+    match call.app.store.acknowledge(tenant.clone(), id.clone(), ACKNOWLEDGED_BY.to_owned()).await {
+        Ok(()) => Ok(()),
+        // Others do it at the same time.
+        Err(error) => match call.store().run(tenant, id).await?.phase() {
+            Phase::Draft => Err(error.into()),
+            _ => Ok(()),
+        },
+    }
 }
 
 /// `Prefer: respond-async, wait=30`.
@@ -151,8 +167,18 @@ pub(super) fn projection(call: &Call) -> Result<&Arc<Projection>> {
     call.app.options.projection.as_ref().ok_or_else(|| Problem::new(&UPSTREAM_UNAVAILABLE, missing))
 }
 
+/// Where the object store is, and what it said, is for the log.
 fn upstream(error: &StoreError) -> Problem {
-    Problem::new(&UPSTREAM_UNAVAILABLE, error.to_string())
+    match error {
+        StoreError::Unavailable(why) => {
+            tracing::warn!(%why, "a front end was told that the object store cannot be reached");
+            Problem::new(
+                &UPSTREAM_UNAVAILABLE,
+                "the object store cannot be reached now; the same request may work later",
+            )
+        }
+        error => Problem::new(&UPSTREAM_UNAVAILABLE, error.to_string()),
+    }
 }
 
 fn cannot_run(error: CannotRun) -> Problem {
@@ -169,23 +195,27 @@ fn cannot_run(error: CannotRun) -> Problem {
     }
 }
 
-/// A run that came to nothing before anybody could read of it gives its correlation id back.
-async fn enqueued(call: &Call, new: NewRun) -> Result<Enqueued> {
-    let mut number = 1;
+/// The run that the request's correlation id has made, or a new one.
+async fn made(call: &Call, asked: &AgentRun) -> Result<RunRow> {
+    let catalog = call.store().lifecycles().await?.of_tenant(&asked.tenant);
     loop {
-        let key = new.correlation_id.as_deref().map(|id| correlation_key(id, number));
-        let new = NewRun { idempotency_key: key, ..new.clone() };
-        let made = call.store().enqueue(vec![new]).await?.remove(0)?;
-        if !(made.replayed && was_never_seen(&made.run)) || number == MOST_FREED {
-            return Ok(made);
+        let new = match known_or_new(call.store(), &catalog, asked.clone()).await.map_err(cannot_run)? {
+            Asked::Known(run) => return Ok(*run),
+            Asked::New { run, is_again } => {
+                // Each run that comes to nothing is one more to be passed over, the next time.
+                if is_again {
+                    projection(call)?.probe().await.map_err(|error| upstream(&error))?;
+                }
+                *run
+            }
+        };
+        projection(call)?;
+        let Enqueued { run, replayed } = call.store().enqueue(vec![new]).await?.remove(0)?;
+        call.app.metrics.enqueued.inc_by(u64::from(!replayed));
+        if !(replayed && was_never_shown(&run)) {
+            return Ok(run);
         }
-        number += 1;
     }
-}
-
-/// It went from its first state to its end at once.
-fn was_never_seen(row: &RunRow) -> bool {
-    row.run.seq == 2 && row.phase() == Phase::Settled && row.outcome() != Some(Outcome::Succeeded)
 }
 
 /// Its readers could not be told of it: nobody is to work it. Whoever cannot be reached now finds it later, as a draft that expires.
@@ -195,7 +225,7 @@ async fn give_up(call: &Call, run: &RunRow, error: &StoreError) {
         run_id: run.id().to_owned(),
         name: waypost_kernel::run::Want::Cancel.command().to_owned(),
         by: call.caller.by(None),
-        reason: Some(errors::UPSTREAM.to_owned()),
+        reason: Some(errors::NEVER_SHOWN.to_owned()),
         if_seq: Some(1),
         ..CommandWrite::default()
     };
@@ -234,6 +264,13 @@ async fn ended(
     }
 }
 
+/// Where it is after a wait that ran out, as far as its readers know.
+async fn shown_status(projection: &Projection, run: &RunRow) -> Option<String> {
+    let stored = projection.status(run.id()).await.ok().flatten()?;
+    let status: Value = serde_json::from_slice(&stored.bytes).ok()?;
+    status["status"].as_str().map(str::to_owned)
+}
+
 fn reason_of(code: &str) -> &'static Reason {
     match code {
         errors::MODEL => &MODEL_UNAVAILABLE,
@@ -264,7 +301,8 @@ async fn status(call: Call) -> Result {
     };
     let tag = etag(&stored);
     let known = call.header("if-none-match").unwrap_or_default();
-    match known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag) {
+    // `*` is whatever it is, as long as it is there.
+    match known.trim() == "*" || known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag) {
         true => Ok(answer::with(answer::empty(304), "etag", &tag)),
         false => Ok(shown(stored)),
     }

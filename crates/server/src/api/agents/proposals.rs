@@ -1,6 +1,7 @@
 //! Proposals and the inbox: for front ends at the root, as seed 001 has it, and the same under `/v1`.
 
 use serde_json::{Value, json};
+use waypost_kernel::text::MAX_KEY_BYTES;
 use waypost_store::{PROPOSAL, RunRow, StoreError};
 use waypost_worker::proposals::{self, Decision, NotDecided, Verdict};
 
@@ -13,7 +14,7 @@ use crate::api::proposal_wire::{
 use crate::api::{GET, POST, Route, asks, ok, plain, takes};
 use crate::call::Call;
 use crate::guard::RequiredRole;
-use crate::problem::{CONCURRENT_MODIFICATION, INVALID_QUERY, NOT_FOUND, Problem};
+use crate::problem::{CONCURRENT_MODIFICATION, INVALID_INPUT, INVALID_QUERY, NOT_FOUND, Problem};
 
 const FRONT: Route = Route { is_front: true, ..GET };
 const DECIDE: Route = Route {
@@ -164,7 +165,7 @@ async fn one(call: Call, body: DecisionBody, verdict: Verdict) -> Result {
         id: call.path("proposal_id"),
         verdict,
         note: body.note,
-        base_revision: body.base_revision,
+        base_revision: revision(body.base_revision, "base_revision")?,
         if_seq: call.if_match()?,
         by: call.caller.by(body.by),
     };
@@ -172,12 +173,29 @@ async fn one(call: Call, body: DecisionBody, verdict: Verdict) -> Result {
     shown(&call, &row).await
 }
 
+/// As agents write it: a text, or a number, which is the same as its digits.
+fn revision(given: Option<Value>, field: &str) -> Result<Option<String>> {
+    match given {
+        None => Ok(None),
+        Some(Value::String(text)) if text.len() <= MAX_KEY_BYTES => Ok(Some(text)),
+        Some(Value::Number(number)) => Ok(Some(number.to_string())),
+        Some(_) => {
+            let message = format!("must be a text of at most {MAX_KEY_BYTES} bytes, or a number");
+            Err(Problem::field(&INVALID_INPUT, field, &message))
+        }
+    }
+}
+
 async fn all(call: Call, body: DecisionsBody) -> Result {
     let by = call.caller.by(body.by);
+    let mut revisions = Vec::with_capacity(body.decisions.len());
+    for (at, entry) in body.decisions.iter().enumerate() {
+        revisions.push(revision(entry.base_revision.clone(), &format!("decisions/{at}/base_revision"))?);
+    }
     let mut results = Vec::with_capacity(body.decisions.len());
     let mut updated = 0;
-    for entry in body.decisions {
-        let DecisionOfBody { proposal_id, decision, note, base_revision } = entry;
+    for (entry, base_revision) in body.decisions.into_iter().zip(revisions) {
+        let DecisionOfBody { proposal_id, decision, note, .. } = entry;
         let verdicts = [Verdict::Approve, Verdict::Reject];
         let Some(verdict) = verdicts.into_iter().find(|verdict| verdict.command() == decision) else {
             continue;

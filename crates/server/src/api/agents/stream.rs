@@ -187,7 +187,7 @@ impl Reader {
                 continue;
             }
             let told = self.told(&event).await?;
-            self.push(&event, &told);
+            self.push(event.position, &told);
         }
         if is_last {
             self.at = written;
@@ -202,17 +202,16 @@ impl Reader {
         self.withheld.push_back(event);
     }
 
-    /// What stands in status.json by now. Without an id: whoever is cut off goes on after what it was told in turn.
+    /// What stands in status.json by now. The last of it has the id of all that was looked at, unless more is withheld.
     async fn release(&mut self, left: &BTreeSet<String>) -> waypost_store::Result<bool> {
         let (still, written): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.withheld).into_iter().partition(|event| left.contains(&event.run_id));
         self.withheld = still;
+        let mut told = Vec::new();
         for event in &written {
-            for data in self.told(event).await? {
-                self.app.metrics.streamed.inc();
-                self.ready.push_back(Bytes::from(format!("data: {data}\n\n")));
-            }
+            told.extend(self.told(event).await?);
         }
+        self.push(self.at, &told);
         Ok(!written.is_empty())
     }
 
@@ -270,17 +269,20 @@ impl Reader {
         Ok(steps.filter(|(_, item)| keys.contains(&item.key.as_str())).map(|(at, _)| at + 1).collect())
     }
 
-    fn push(&mut self, event: &EventRow, told: &[Value]) {
+    /// No id goes past an event that is withheld: whoever comes back after it is told of that once it is written, and of the others again.
+    fn push(&mut self, position: u64, told: &[Value]) {
+        let position = self.withheld.is_empty().then_some(position);
         self.app.metrics.streamed.inc_by(told.len() as u64);
-        self.ready.extend(frames(event.position, told).map(Bytes::from));
+        self.ready.extend(frames(position, told).map(Bytes::from));
     }
 }
 
 /// The last of what one event of the log is has its id: whoever was cut off before that is told of all of it again.
-fn frames(position: u64, told: &[Value]) -> Option<String> {
+fn frames(position: Option<u64>, told: &[Value]) -> Option<String> {
     let (last, others) = told.split_last()?;
     let mut frames: String = others.iter().map(|data| format!("data: {data}\n\n")).collect();
-    frames += &format!("id: {position}\ndata: {last}\n\n");
+    let id = position.map(|position| format!("id: {position}\n"));
+    frames += &format!("{}data: {last}\n\n", id.unwrap_or_default());
     Some(frames)
 }
 
@@ -291,9 +293,10 @@ mod tests {
     // proves A9
     #[test]
     fn whoever_is_cut_off_within_an_event_is_told_of_all_of_it_again() {
-        assert_eq!(frames(7, &[]), None);
-        assert_eq!(frames(7, &[json!(1)]).as_deref(), Some("id: 7\ndata: 1\n\n"));
-        let many = frames(7, &[json!(1), json!(2), json!(3)]);
+        assert_eq!(frames(Some(7), &[]), None);
+        assert_eq!(frames(Some(7), &[json!(1)]).as_deref(), Some("id: 7\ndata: 1\n\n"));
+        assert_eq!(frames(None, &[json!(1)]).as_deref(), Some("data: 1\n\n"));
+        let many = frames(Some(7), &[json!(1), json!(2), json!(3)]);
         assert_eq!(many.as_deref(), Some("data: 1\n\ndata: 2\n\nid: 7\ndata: 3\n\n"));
     }
 }

@@ -9,8 +9,9 @@ use waypost_worker::targets::{has_targets, preview_of};
 
 use super::by_name::cannot_start;
 use crate::answer::Result;
+use crate::api::request_keys::request_key;
 use crate::api::requests::ReplayBody;
-use crate::api::runs::{KEY_HEADER, answer_made, check_embedded, made, request_key};
+use crate::api::runs::{KEY_HEADER, answer_made, check_embedded, made};
 use crate::api::shapes::RUN;
 use crate::api::{BODY_BYTES, POST, Route, takes};
 use crate::call::Call;
@@ -35,7 +36,7 @@ pub const ROUTES: &[Route] = &[Route {
 async fn replay(call: Call, body: ReplayBody) -> Result {
     let key = request_key(&call, body.idempotency_key)?;
     let old = call.run().await?;
-    let asked = json!([old.id(), body.from, body.failed, body.input]).to_string();
+    let asked = json!(["replay", old.id(), body.from, body.failed, body.input]).to_string();
     let names_a_step = body.from.is_some();
     check_embedded(&call.caller, old.carried.as_ref())?;
     let from = match (body.from, body.failed) {
@@ -64,7 +65,7 @@ async fn replay(call: Call, body: ReplayBody) -> Result {
         })?;
     new.by = call.caller.by(body.by);
     new.idempotency_key = key;
-    new.replay = Some(asked);
+    new.asked = Some(asked);
     let made = call.store().enqueue(vec![new]).await?.remove(0)?;
     gathered_again(&call, &made.run).await?;
     Ok(answer_made(&call, &made, |status| call.json_of(status, &made.run)))

@@ -1,27 +1,28 @@
 //! What may be asked about proposals, and what is answered.
 
+use serde_json::Value;
 use waypost_schema::{Kind, Shape, needed, optional, requests};
 use waypost_worker::proposals::MOST_AT_ONCE;
 
-use super::kinds::{COUNT, KEY, LONG, Limit, NAME, PAGE, REASON, TIME, list};
+use super::kinds::{COUNT, LONG, Limit, NAME, PAGE, REASON, TIME, list};
 use super::shapes::shapes;
 
 const NOTE_TEXT: &str = "Why; who rejects says so. At most 1,024 characters.";
 const REVISION_TEXT: &str =
-    "What the proposal's target is at now: refused if the proposal was made for another.";
+    "What the proposal's target is at now, a text or a number: refused if the proposal was made for another.";
 const BY_TEXT: &str = "Whom the request is made for.";
 
 requests! {
     DECISION "ProposalDecision" DecisionBody {
         optional note: Option<String> = REASON, NOTE_TEXT;
-        optional base_revision: Option<String> = KEY, REVISION_TEXT;
+        optional base_revision: Option<Value> = Kind::Any, REVISION_TEXT;
         optional by: Option<String> = NAME, BY_TEXT;
     }
     DECISION_OF "DecisionOfProposal" DecisionOfBody {
         needed proposal_id: String = NAME, "The proposal.";
         needed decision: String = Kind::Choice(&["approve", "reject"]), "What is decided.";
         optional note: Option<String> = REASON, NOTE_TEXT;
-        optional base_revision: Option<String> = KEY, REVISION_TEXT;
+        optional base_revision: Option<Value> = Kind::Any, REVISION_TEXT;
     }
     DECISIONS "ProposalDecisions" DecisionsBody {
         needed decisions: Vec<DecisionOfBody> = Kind::List { of: &Kind::Of(&DECISION_OF), least: 1, most: MOST_AT_ONCE }, "Decisions, each of which is made and answered by itself.";

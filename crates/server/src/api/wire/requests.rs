@@ -60,7 +60,12 @@ requests! {
         optional items: Vec<NewItemBody> = list(&Kind::Of(&NEW_ITEM), 100_000), "Steps or targets that are known already. Beside a playbook that is known they are its own steps, or copies of them.";
         optional embedded: Option<Value> = Kind::Object, "A command that the run brings along: `command`, its words; `directory`, `env`, `timeout_ms` and `retries` of it. Needs the role admin.";
         optional carried: Option<Value> = Kind::Object, "Deprecated: the old name of `embedded`.";
+        optional asked: Option<String> = KEY, "What the idempotency key stands for, in the caller's own words, if that is not this body: a client that fills in by itself what a playbook says tells here what it was asked for.";
         optional by: Option<String> = NAME, BY_TEXT;
+    }
+    KNOWN_RUN "KnownRun" KnownRunBody {
+        needed idempotency_key: String = KEY, "The key that may have made a run.";
+        needed asked: String = KEY, "As `asked` of the request that made it.";
     }
     REPLAY "Replay" ReplayBody {
         optional from: Option<String> = NAME, "The step to go on from, by its key or its name. It and what waits for it run again; what else is done stays so, with its output.";

@@ -172,6 +172,9 @@ fn title_of(new: &NewRun) -> Option<String> {
 
 /// Whether two requests under one idempotency key ask for the same. Who asks is no part of it.
 pub fn ask_for_the_same(one: &NewRun, other: &NewRun) -> bool {
+    if one.asked.is_some() || other.asked.is_some() {
+        return one.asked == other.asked;
+    }
     one.lifecycle == other.lifecycle
         && one.version == other.version
         && one.status == other.status
@@ -187,6 +190,5 @@ pub fn ask_for_the_same(one: &NewRun, other: &NewRun) -> bool {
         && one.carried == other.carried
         && one.parent_run_id == other.parent_run_id
         && one.items == other.items
-        && one.replay == other.replay
         && (one.retry_of == other.retry_of || one.items.iter().all(|item| !item.copied))
 }

@@ -27,40 +27,66 @@ pub struct Planned {
 }
 
 pub async fn planned(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Result<Planned> {
-    let mut planned = without_relations(store, catalog, flags).await?;
-    if let Some(text) = &flags.schedule_at {
-        planned.new.schedule_at = Some(not_before("schedule-at", text, store.now().await?)?);
-    }
-    if let Some(parent) = &flags.parent {
-        planned.new.parent_run_id = Some(find(store, parent).await?.id().to_owned());
-    }
-    Ok(planned)
-}
-
-/// All but when it is due, and which run it is a part of.
-async fn without_relations(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Result<Planned> {
     let own = folder(flags.playbooks.as_deref(), catalog)?;
     let Some(named) = &flags.playbook else {
-        let new = of_command(flags)?;
+        let new = related(store, flags, of_command(flags)?).await?;
         check_for_command(catalog, &new.lifecycle)?;
         return Ok(Planned { new, playbook: None, own });
     };
-    let typed = split("input", &flags.inputs)?;
+    let new = related(store, flags, common(flags)?).await?;
     if is_file(named) {
         check_lifecycle_flag(flags)?;
         let (queue, priority) = (flags.queue.as_deref(), flags.priority);
-        let file = Path::new(named);
-        let (new, playbook) = of_playbook(catalog, file, &typed, common(flags)?, queue, priority)?;
+        let typed = split("input", &flags.inputs)?;
+        let (new, playbook) = of_playbook(catalog, Path::new(named), &typed, new, queue, priority)?;
         return Ok(Planned { new, playbook: Some(Arc::new(playbook)), own });
     }
-    let new = NewRun { lifecycle: flags.lifecycle.clone().unwrap_or_default(), ..common(flags)? };
-    let known = match known::find(store, &own, catalog, tenant(), named).await {
+    let open = LeftOpen {
+        queue: flags.queue.is_none(),
+        priority: flags.priority.is_none(),
+        lifecycle: flags.lifecycle.is_none(),
+    };
+    let mut new = NewRun {
+        lifecycle: flags.lifecycle.clone().unwrap_or_default(),
+        playbook: Some(named.clone()),
+        input: Value::Object(super::pairs("input", &flags.inputs)?),
+        ..new
+    };
+    new.asked = new.idempotency_key.is_some().then(|| known::asked(&new, open));
+    match by_name(store, catalog, flags, named, &own, new.clone(), open).await {
+        Ok((new, playbook)) => Ok(Planned { new, playbook, own }),
+        // It is still answered by the run that its key has made.
+        Err(failed) => match known::known_again(store, &new).await? {
+            Some(new) => Ok(Planned { new, playbook: None, own }),
+            None => Err(failed),
+        },
+    }
+}
+
+/// When it is due, and which run it is a part of.
+async fn related(store: &dyn Store, flags: &Flags, mut new: NewRun) -> Result<NewRun> {
+    if let Some(text) = &flags.schedule_at {
+        new.schedule_at = Some(not_before("schedule-at", text, store.now().await?)?);
+    }
+    if let Some(parent) = &flags.parent {
+        new.parent_run_id = Some(find(store, parent).await?.id().to_owned());
+    }
+    Ok(new)
+}
+
+/// With what the playbook says.
+async fn by_name(
+    store: &dyn Store,
+    catalog: &Catalog,
+    flags: &Flags,
+    named: &str,
+    own: &Playbooks,
+    new: NewRun,
+    open: LeftOpen,
+) -> Result<(NewRun, Option<Arc<Playbook>>)> {
+    let known = match known::find(store, own, catalog, tenant(), named).await {
         Ok(known) => known,
-        Err(NotKnown::Unknown(_)) if flags.unknown_playbook => {
-            let input = super::pairs("input", &flags.inputs)?;
-            let new = NewRun { playbook: Some(named.clone()), input: Value::Object(input), ..new };
-            return Ok(Planned { new, playbook: None, own });
-        }
+        Err(NotKnown::Unknown(_)) if flags.unknown_playbook => return Ok((new, None)),
         Err(error) => return Err(failed(error, true)),
     };
     let Some(playbook) = known.playbook else {
@@ -69,22 +95,12 @@ async fn without_relations(store: &dyn Store, catalog: &Catalog, flags: &Flags) 
             let words = known::of_handler(store, tenant(), &known.offered).await?;
             return Err(Failed::new(BAD_INPUT, format!("lifecycle: {words}")));
         }
-        let input = Value::Object(super::pairs("input", &flags.inputs)?);
-        return Ok(Planned {
-            new: NewRun { playbook: Some(named.clone()), input, ..new },
-            playbook: None,
-            own,
-        });
+        return Ok((new, None));
     };
-    let open = LeftOpen {
-        queue: flags.queue.is_none(),
-        priority: flags.priority.is_none(),
-        lifecycle: flags.lifecycle.is_none(),
-    };
-    let input = with_typed(&playbook, &new.input, &typed);
+    let input = with_typed(&playbook, &Value::Null, &split("input", &flags.inputs)?);
     let new = known::fill(&playbook, catalog, NewRun { input, ..new }, open)
         .map_err(|error| Failed::new(BAD_INPUT, error.to_string()))?;
-    Ok(Planned { new, playbook: Some(playbook), own })
+    Ok((new, Some(playbook)))
 }
 
 /// A lifecycle whose runs are worked only after they were given items is none for a command, which has none. One that is not known is

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
-use waypost_kernel::Phase;
+use waypost_kernel::{Phase, Span};
 use waypost_store::Database;
 use waypost_testkit::documents::Judge;
 use waypost_worker::loops::{Lag, Loop, More, Projector};
@@ -97,7 +97,7 @@ async fn the_documents_of_runs_that_did_not() {
     assert_eq!(step["error"], "AGENT_TIMEOUT: execution exceeded 600s limit");
     // What nobody took on in time.
     let late = Story::begin(&store, End::Completed).await.id;
-    store.advance_clock(waypost_kernel::Span::from_seconds(61)).await.unwrap();
+    store.advance_clock(Span::from_seconds(61)).await.unwrap();
     store.sweep("sweeper".into(), 10).await.unwrap();
     projector.run_once().await.unwrap();
     let status = read(&*place.objects, &late, "status.json").await;
@@ -148,7 +148,7 @@ async fn while_the_object_store_is_away_runs_go_on_and_it_catches_up() {
     projector.run_once().await.unwrap();
     mortal.is_away.store(true, Ordering::SeqCst);
     while !story.go_on().await {}
-    store.advance_clock(waypost_kernel::Span::from_seconds(30)).await.unwrap();
+    store.advance_clock(Span::from_seconds(30)).await.unwrap();
     for _ in 0..3 {
         projector.run_once().await.unwrap_err();
     }
@@ -159,6 +159,31 @@ async fn while_the_object_store_is_away_runs_go_on_and_it_catches_up() {
     assert_eq!(projector.run_once().await.unwrap(), More::Later);
     assert_eq!(*lag.lock().unwrap(), Lag::default());
     assert_eq!(read(&*place.objects, &story.id, "status.json").await["status"], "failed");
+}
+
+// proves A3
+#[tokio::test]
+async fn pruning_leaves_the_documents_where_they_are() {
+    let (store, _kept) = open(On::Sqlite).await;
+    let place = Place::at(Where::Folder).await;
+    let projection = Arc::new(Projection::new(place.objects.clone()));
+    let mut projector = Projector::new(store.clone(), projection, "projector");
+    let id = ended(&store, &mut projector, End::Completed).await;
+    let names = ["status.json", "manifest.json", "steps/1.json", "steps/4.json"];
+    let mut before = Vec::new();
+    for name in names {
+        before.push(read(&*place.objects, &id, name).await);
+    }
+    store.advance_clock(Span::from_seconds(400 * 86_400)).await.unwrap();
+    // The run of the newest event may stay a little longer.
+    ended(&store, &mut projector, End::Completed).await;
+    assert!(store.prune(100).await.unwrap().runs > 0);
+    assert!(store.run("default".into(), id.clone()).await.is_err(), "it is gone");
+    projector.run_once().await.unwrap();
+    for (name, before) in names.into_iter().zip(before) {
+        assert!(before.is_object());
+        assert_eq!(read(&*place.objects, &id, name).await, before, "{name}");
+    }
 }
 
 // proves A2 and A4
@@ -178,6 +203,10 @@ async fn a_rebuild_writes_what_is_missing_and_nothing_goes_back() {
     let shown = rebuild().await;
     assert_eq!((shown.written, shown.run.unwrap().phase()), (2, Phase::Settled));
     assert_eq!(std::fs::read(folder.join("status.json")).unwrap(), before);
+    // Whoever has seen the steps' files before writes them again too.
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(projection.show(&*store, "default", &id).await.unwrap().written, 6);
+    assert!(folder.join("steps/4.json").exists());
     let gone = projection.show(&*store, "default", "run_that_was_pruned").await.unwrap();
     assert!(gone.run.is_none() && gone.written == 0);
 }

@@ -173,7 +173,7 @@ fn card(call: &Call, proposal: &Value, lifecycle: Option<&Lifecycle>, on: On, no
                 (ago(time(proposal, "created_at"), now))
                 @if proposal["expires_at"].is_string() { " · decide before it expires " (ago(time(proposal, "expires_at"), now)) }
                 @if !proposal["target"].is_null() { " · about " b { (shown(proposal["target"].as_str().unwrap_or("an object"))) } }
-                @if let Some(revision) = proposal["base_revision"].as_str() { " at " code { (shown(revision)) } }
+                @if let Some(revision) = revision(proposal) { " at " code { (shown(&revision)) } }
             }
             (content(proposal))
             @if let Some(note) = proposal["note"].as_str() { p { "Note: " (shown(note)) } }
@@ -215,5 +215,14 @@ pub async fn post(call: Call, raw: Vec<u8>) -> Result {
     match refused.is_empty() {
         true => Ok(see("/proposals")),
         false => shown_page(&call, &refused).await,
+    }
+}
+
+/// A text, or a number.
+fn revision(proposal: &Value) -> Option<String> {
+    match &proposal["base_revision"] {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
     }
 }
