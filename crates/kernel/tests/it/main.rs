@@ -12,3 +12,4 @@ mod schedule;
 mod shipped;
 mod tenants;
 mod tries;
+mod waits;

@@ -15,6 +15,7 @@ mod openapi;
 mod playbook_names;
 mod roles;
 mod room;
+mod rules;
 mod runs;
 mod schedules;
 mod stream;

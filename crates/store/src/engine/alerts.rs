@@ -72,6 +72,10 @@ pub(crate) async fn silence_alert<T: Tx + Sql>(
             ..AlertRow::default()
         },
     };
+    // Nothing is silenced: a row for it would be one for an alert that never was bad.
+    if found.is_empty() && ask.lasts.is_none() {
+        return Ok(row);
+    }
     let silence = ask.lasts.map(|lasts| Silence {
         until: now + lasts,
         by: who.by.clone(),

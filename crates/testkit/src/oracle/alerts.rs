@@ -61,6 +61,9 @@ impl MemoryStore {
                 condition: Condition { since: now, evaluated_at: now, ..Condition::default() },
                 ..AlertRow::default()
             };
+            if !state.alerts.contains_key(&key) && silence.lasts.is_none() {
+                return Ok(new);
+            }
             let mut row = state.alerts.get(&key).cloned().unwrap_or(new);
             row.silence = silence.lasts.map(|lasts| Silence {
                 until: now + lasts,

@@ -1,5 +1,6 @@
-//! Targets of bulk changes that do nothing outside: what storing them costs, from queued to applied, and the memory that it takes.
+//! Targets of bulk changes that do nothing outside, from queued to applied by a worker, and the memory that it takes. Beside it what the store's verbs alone cost.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,12 +10,17 @@ use waypost_store::{
     AddTargets, CommandWrite, DEFAULT_TENANT, End, Held, MOST_TARGETS, NewRun, NewTarget, Store,
     TargetResult, Tried, WorkTargets,
 };
+use waypost_worker::playbook::{Playbook, Playbooks};
+use waypost_worker::{Options, Outcome, TargetCall, TargetHandlers, Worker};
 
 use super::{Bench, Pairs, Row, row};
 use crate::output::{ERROR, Failed, Result};
 
 const PAIRS: usize = 3;
 const BY: &str = "bench";
+/// What applies a target: nothing.
+const HANDLER: &str = "nothing";
+const PLAYBOOK: &str = "name = \"bench-targets\"\nlifecycle = \"rule\"\n[targets]\njsonl = \"none.jsonl\"\n[apply]\nhandler = \"nothing\"\nparallel = 100\n";
 
 pub async fn measure(bench: &Bench, batch: usize, targets: usize) -> Result<Row> {
     let batch = batch.clamp(1, MOST_TARGETS);
@@ -22,18 +28,19 @@ pub async fn measure(bench: &Bench, batch: usize, targets: usize) -> Result<Row>
     let mut raw = bench.raw("targets", 1).await?;
     bench.begin("targets", PAIRS + 1);
     // A tenth of them first: what it takes in memory must not grow with them.
-    worked(&store, targets / 10, batch).await?;
+    applied(&store, targets / 10).await?;
     let small = resident_kib();
     bench.bar.inc(1);
     let mut pairs = Pairs::new();
-    let (mut gathered, mut queued, mut large) = (0.0, 0.0, None);
+    let (mut gathered, mut queued, mut stored, mut large) = (0.0, 0.0, 0.0, None);
     for _ in 0..PAIRS {
-        let found = worked(&store, targets, batch).await?;
-        // Before raw has done anything: what that keeps in memory is not the store's.
+        let by_worker = applied(&store, targets).await?;
+        // Before raw has done anything: what that keeps in memory is not the worker's.
         large = large.or_else(resident_kib);
+        let found = worked(&store, targets, batch).await?;
         let raw = raw.targets(targets, batch).await?;
-        (gathered, queued) = (found.gathered, found.queued);
-        pairs.add(raw, found.worked);
+        (gathered, queued, stored) = (found.gathered, found.queued, found.worked);
+        pairs.add(raw, by_worker);
         bench.bar.inc(1);
     }
     let mut found = row("targets", pairs.fields());
@@ -45,6 +52,7 @@ pub async fn measure(bench: &Bench, batch: usize, targets: usize) -> Result<Row>
     }
     found.insert("targets".into(), targets.into());
     found.insert("batch".into(), batch.into());
+    found.insert("verbs_per_s".into(), json!(stored.round()));
     found.insert("gathered_per_s".into(), json!(gathered.round()));
     found.insert("queued_per_s".into(), json!(queued.round()));
     if let (Some(small), Some(large)) = (small, large) {
@@ -65,8 +73,8 @@ fn per_second(count: usize, start: Instant) -> f64 {
     count as f64 / start.elapsed().as_secs_f64()
 }
 
-async fn worked(store: &Arc<dyn Store>, count: usize, batch: usize) -> Result<Rates> {
-    let new = NewRun { lifecycle: "rule".into(), by: BY.into(), ..NewRun::default() };
+/// A run whose targets are queued; how many were gathered and queued in a second.
+async fn begun(store: &Arc<dyn Store>, new: NewRun, count: usize) -> Result<(String, f64, f64)> {
     let id = match store.enqueue(vec![new]).await?.pop() {
         Some(made) => made?.run.id().to_owned(),
         None => return Err(Failed::new(ERROR, "the run was not made")),
@@ -83,7 +91,36 @@ async fn worked(store: &Arc<dyn Store>, count: usize, batch: usize) -> Result<Ra
         ..CommandWrite::default()
     };
     store.command(queue).await?;
-    let queued = per_second(count, start);
+    Ok((id, gathered, per_second(count, start)))
+}
+
+/// Targets per second as a worker applies them, with a handler that does nothing.
+async fn applied(store: &Arc<dyn Store>, count: usize) -> Result<f64> {
+    let catalog = store.lifecycles().await?;
+    let unusable = |problem: String| Failed::new(ERROR, problem);
+    let playbook = Playbook::of_text(PLAYBOOK, Path::new("bench-targets.toml"), &catalog)
+        .map_err(|problems| unusable(problems.to_string()))?;
+    let new = playbook.new_run(&catalog, &json!({})).map_err(|problem| unusable(problem.to_string()))?;
+    let (id, _, _) = begun(store, NewRun { by: BY.into(), ..new }, count).await?;
+    let nothing = |_: TargetCall| async { Outcome::done() };
+    let options = Options {
+        playbooks: Playbooks::default().with(playbook),
+        target_handlers: TargetHandlers::default().with(HANDLER, nothing),
+        guardian: None,
+        ..Options::default()
+    };
+    let start = Instant::now();
+    let summary = Worker::new(store.clone(), options).run_once().await?;
+    let rate = per_second(count, start);
+    match summary.succeeded {
+        1 => Ok(rate),
+        _ => Err(unusable(format!("{id} did not end well"))),
+    }
+}
+
+async fn worked(store: &Arc<dyn Store>, count: usize, batch: usize) -> Result<Rates> {
+    let new = NewRun { lifecycle: "rule".into(), by: BY.into(), ..NewRun::default() };
+    let (id, gathered, queued) = begun(store, new, count).await?;
     let claimed = store.claim_run(id, BY.into()).await?;
     let held = Held { run_id: claimed.run.id().to_owned(), token: claimed.token };
     let start = Instant::now();

@@ -159,7 +159,13 @@ fn soaked(shop: Shop) {
     };
     let all: BTreeSet<u64> = (1..=targets).collect();
     for id in &ids {
-        assert_eq!(site.shop.show(id)["status"], json!("PARTIAL"), "{:?}", site.counted(id));
+        let counted = site.counted(id);
+        assert_eq!(site.shop.show(id)["status"], json!("PARTIAL"), "{counted:?}");
+        let is_explained = |state: &String| state == "APPLIED" || state.starts_with("FAILED ");
+        assert!(
+            counted.keys().all(is_explained),
+            "every target ends applied, or failed with its class: {counted:?}"
+        );
     }
     assert_eq!(site.changed(":apply:"), &all - &refused, "no change twice, and none missing");
     println!(

@@ -69,6 +69,8 @@ fn a_file_is_previewed_queued_and_applied() {
             (&shown["status"], &shown["details"]["preview"]["targets"]),
             (&"PREVIEW".into(), &4.into())
         );
+        let origin = &shown["metadata"];
+        assert!(origin["source"] == "cli" && origin["actor"].is_string(), "{origin}");
         let csv = shop.ok(&["run", "targets", &id, "-o", "csv"]);
         assert!(csv.contains("2,PREVIEW,20,22,"), "{csv}");
         says(
@@ -193,6 +195,12 @@ fn failed_targets_are_reported_retried_and_given_up() {
         let gone =
             shop.asks(&url, &["dlq", "discard", "--run", &id, "--target", "998", "--reason", "not sold"]);
         says(&gone, 0, &["1 discarded"]);
+        says(&shop.run(&["run", "targets", &id, "--status", "failed"]), 0, &["discarded: not sold"]);
+        let csv = shop.ok(&["run", "targets", &id, "-o", "csv"]);
+        assert!(
+            csv.lines().any(|line| line.starts_with("998,FAILED") && line.ends_with(",not sold")),
+            "{csv}"
+        );
         assert_eq!(shop.curl(&url, "/v1/dlq?error_code=NOT_FOUND")["total"], json!(1));
         let (status, problem) = posted(&url, "/v1/dlq/retry", r#"{"targets": ["999"]}"#);
         assert_eq!((status, &problem["field"]), (422, &json!("targets")), "{problem}");
@@ -396,5 +404,27 @@ fn a_rule_by_name_is_gathered_applied_and_reconciled_by_a_worker_through_a_serve
         let id = made["run_id"].as_str().unwrap();
         eventually("it is gathered", SOON, || shop.show(id)["details"]["preview"]["ready"] == true);
         shop.verifies();
+    }
+}
+
+// proves R12
+#[test]
+fn a_preview_that_guardrails_stop_as_a_whole_is_not_to_be_queued() {
+    let shop = Shop::new();
+    let file = with_files(&shop, "1,0.10\n2,0.20\n");
+    let started = shop.run(&["run", "start", &file, "--input", "shop=http://127.0.0.1:1"]);
+    says(&started, 0, &["every target is past a guardrail", "run cancel"]);
+    assert!(!started.err.contains("run queue"), "{}", started.err);
+}
+
+#[test]
+fn the_benchmark_of_targets_goes_through_a_worker() {
+    for shop in [Shop::new(), Shop::on_postgres()] {
+        let measured = shop.json(&["bench", "--scenario", "targets", "--targets", "300"]);
+        let row = &measured[0];
+        assert_eq!(row["targets"], json!(300), "{row}");
+        for rate in ["targets_per_s", "verbs_per_s", "raw_targets_per_s"] {
+            assert!(row[rate].as_f64().is_some_and(|rate| rate > 0.0), "{rate}: {row}");
+        }
     }
 }

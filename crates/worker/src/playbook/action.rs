@@ -115,16 +115,27 @@ impl Way {
         match self {
             Way::Exec(exec) => exec.env.iter().map(|(_, template)| template).collect(),
             Way::Output(_) => Vec::new(),
-            Way::Http(http) => {
-                let mut all: Vec<&Template> = http.headers.iter().map(|(_, template)| template).collect();
-                match &http.body {
-                    BodyTemplate::Text(template) => all.push(template),
-                    BodyTemplate::Json(json) => all.extend(json.templates()),
-                    BodyTemplate::None | BodyTemplate::Envelope => {}
-                }
-                all
-            }
+            Way::Http(http) => http.open_templates(),
         }
+    }
+}
+
+impl HttpTemplate {
+    /// The templates that may hold secrets.
+    fn open_templates(&self) -> Vec<&Template> {
+        let mut all: Vec<&Template> = self.headers.iter().map(|(_, template)| template).collect();
+        match &self.body {
+            BodyTemplate::Text(template) => all.push(template),
+            BodyTemplate::Json(json) => all.extend(json.templates()),
+            BodyTemplate::None | BodyTemplate::Envelope => {}
+        }
+        all
+    }
+
+    pub fn templates(&self) -> Vec<&Template> {
+        let mut all = self.open_templates();
+        all.push(&self.url);
+        all
     }
 }
 

@@ -446,8 +446,16 @@ static GUARDRAILS: Shape = Shape::of_file(
 static RECONCILE: Shape = Shape::of_file(
     "[reconcile]",
     &[
-        optional("after", list(&DURATION, 1, 20), "How long after the run to look, each time."),
-        optional("daily_for", DURATION, "For how long to look every day after that."),
+        optional(
+            "after",
+            list(&DURATION, 0, 20),
+            "How long after the run to look, each time. Default: 5m and 1h if daily_for is absent too; an empty list: not by itself.",
+        ),
+        optional(
+            "daily_for",
+            DURATION,
+            "For how long to look every day after that. Default: 30d if after is absent too.",
+        ),
         optional("tolerance", Kind::Of(&TOLERANCE), "Which differences are none: a mismatch is beyond both."),
         optional(
             "on_mismatch",

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use waypost_kernel::bucket::MILLI_PER_UNIT;
 use waypost_kernel::{Decimal, Span, breaker};
 
-use super::action::{ActionTemplate, Way};
+use super::action::{ActionTemplate, BodyTemplate, Way};
 use super::formula::Formula;
 use super::guardrails::Guardrails;
-use super::template::Template;
+use super::template::{Named, Template};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
@@ -112,7 +112,27 @@ pub struct Reconcile {
     pub retries: bool,
 }
 
+impl Reconcile {
+    /// Of a `[reconcile]` that does not say when.
+    pub const USUAL_AFTER: [Span; 2] = [Span::from_seconds(5 * 60), Span::from_seconds(3_600)];
+    pub const USUAL_DAYS: Span = Span::from_seconds(30 * 24 * 3_600);
+}
+
 impl Rule {
+    /// Whether a target can be undone: by `[rollback]`, or by `[apply]` with the value of before in place of the new one. Commands and handlers are handed the
+    /// whole target; a request that names no new value would only be made again.
+    pub fn can_undo(&self) -> bool {
+        let Way::Http(http) = &self.apply.action.way else { return true };
+        let is_after = |named: &Named| {
+            let mut path = named.path.iter().map(String::as_str);
+            path.next() == Some("target") && matches!(path.next(), None | Some("after"))
+        };
+        self.rollback.is_some()
+            || self.apply.handler.is_some()
+            || http.body == BodyTemplate::Envelope
+            || http.templates().into_iter().flat_map(Template::named).any(is_after)
+    }
+
     /// Handlers in Rust that its actions name.
     pub fn handlers(&self) -> impl Iterator<Item = &str> {
         let fetch = self.fetch.as_ref().map(|fetch| &fetch.action);

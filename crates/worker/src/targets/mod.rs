@@ -22,7 +22,7 @@ mod work;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use waypost_store::{Claimed, RunRow, Store};
+use waypost_store::{Claimed, NewRun, RunRow, Store};
 
 pub use alone::{has_targets, is_bulk};
 pub(crate) use fresh::VALID_FOR;
@@ -43,6 +43,17 @@ pub async fn check_command(
 ) -> waypost_store::Result<()> {
     fresh::check_fresh(store, run, command, is_meant).await?;
     alone::check_alone(store, run, command, is_meant).await
+}
+
+/// Says on a bulk change who asked for it and through what, unless that is said. A request with a key is left as it came: sent again by somebody else, or from
+/// elsewhere, it would be another one.
+pub fn with_origin(mut new: NewRun, playbook: &Playbook, source: &str) -> NewRun {
+    if playbook.rule.is_some() && new.idempotency_key.is_none() {
+        for (name, value) in [("actor", new.by.clone()), ("source", source.to_owned())] {
+            new.metadata.entry(name).or_insert(value.into());
+        }
+    }
+    new
 }
 
 /// What a worker does with a run of a rule: it changes the targets, or gathers them for the run that this one is for.

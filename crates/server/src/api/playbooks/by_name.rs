@@ -10,7 +10,7 @@ use waypost_kernel::{Catalog, Phase};
 use waypost_store::{NewRun, OfferedPlaybook, PlaybookRow, RunRow, StoreError};
 use waypost_worker::playbook::known::{self, Known, LeftOpen, NotKnown};
 use waypost_worker::playbook::{self, CannotStart, Playbook, Playbooks};
-use waypost_worker::targets::{asked_about, preview_of};
+use waypost_worker::targets::{asked_about, preview_of, with_origin};
 
 use crate::answer::Result;
 use crate::call::Call;
@@ -140,7 +140,7 @@ pub async fn filled(
     };
     let Some((catalog, playbook)) = definition else { return needs_lifecycle(new) };
     let new = known::fill(&playbook, &catalog, new, open).map_err(cannot_start)?;
-    Ok((new, Some(playbook)))
+    Ok((with_origin(new, &playbook, "api"), Some(playbook)))
 }
 
 /// Whether it is an operation on a run of the same playbook, such as workers and command lines ask for from elsewhere: there is nothing to fill in,

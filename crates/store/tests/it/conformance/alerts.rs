@@ -59,6 +59,9 @@ pub async fn an_alert_is_written_by_whoever_read_it_last(store: &dyn Database) {
 // proves R13
 pub async fn an_alert_is_silenced_for_a_while_and_the_audit_log_knows(store: &dyn Database) {
     let silence = SilenceAlert { name: "dlq-backlog".into(), subject: String::new(), lasts: Some(Span::from_seconds(60)) };
+    // What is not silenced stays so, and leaves nothing behind.
+    let none = store.silence_alert(SilenceAlert { lasts: None, ..silence.clone() }, ann()).await.unwrap();
+    assert_eq!((none.silence, none.revision, store.alerts(None).await.unwrap().len()), (None, 0, 0));
     let silenced = store.silence_alert(silence.clone(), ann()).await.unwrap();
     let now = store.now().await.unwrap();
     assert!(silenced.is_silenced(now) && silenced.condition.status == Status::Ok, "{silenced:?}");

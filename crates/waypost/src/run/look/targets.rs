@@ -67,7 +67,9 @@ pub async fn targets(store: &dyn Store, flags: Targets) -> Result {
             Ok(())
         }
         As::Csv => {
-            print("target,status,before,after,attempts,try_no,error_code,error_msg,finished_at\n")?;
+            print(
+                "target,status,before,after,attempts,try_no,error_code,error_msg,finished_at,discarded_at,discard_reason\n",
+            )?;
             while let Some(page) = pages.next(store).await? {
                 page.iter().try_for_each(|item| print(&format!("{}\n", csv_line(item))))?;
             }
@@ -139,8 +141,11 @@ pub fn table_of(items: &[ItemRow]) -> String {
             let violation = item.details.get("violation")?;
             Some(format!("{}: {}", violation["code"].as_str()?, violation["message"].as_str()?))
         });
-        let row =
-            [item.key.clone(), item.status.clone(), shown("before"), shown("after"), why.unwrap_or_default()];
+        let mut why = why.unwrap_or_default();
+        if item.discarded {
+            why = format!("{why}; discarded: {}", shown("discard_reason"));
+        }
+        let row = [item.key.clone(), item.status.clone(), shown("before"), shown("after"), why];
         cells(row.map(|text| plain(&text).into_owned()))
     });
     table_within(&["target", "status", "before", "after", "why"], rows, width())
@@ -162,6 +167,8 @@ fn csv_line(item: &ItemRow) -> String {
         failure.map(|it| it.code.to_string()).unwrap_or_default(),
         failure.map(|it| it.message.to_string()).unwrap_or_default(),
         item.finished_at.map(|at| at.to_string()).unwrap_or_default(),
+        shown(item.details.get("discarded_at")),
+        shown(item.details.get("discard_reason")),
     ];
     cells.map(|cell| quoted(&cell)).join(",")
 }

@@ -66,6 +66,9 @@ async fn told(store: &dyn Store, run_id: &str, format: Format, follows: bool) ->
                 Some(preview) if preview.ready && preview.targets == 0 => {
                     format!("there is nothing to change, so that it cannot be queued: `{cancel}`")
                 }
+                Some(preview) if preview.ready && preview.targets <= preview.stopped => format!(
+                    "every target is past a guardrail, so that nothing would change: `{look}`, then `{cancel}`"
+                ),
                 _ => format!("nothing was changed yet: `{look}`, then `{queue}`"),
             });
             print(run_id)?;

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::Span;
 use waypost_store::NewRun;
 use waypost_worker::playbook::{MAX_RETRIES, check_variable};
+use waypost_worker::targets::with_origin;
 
 use by_name::{Planned, planned};
 
@@ -111,6 +112,10 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
     }
     let catalog = lifecycles(&*store).await?;
     let Planned { new, own, playbook } = planned(&*store, &catalog, &flags).await?;
+    let new = match &playbook {
+        Some(playbook) => with_origin(new, playbook, "cli"),
+        None => new,
+    };
     let (started, worker) = flags.waiting.enqueue(&*store, new, own).await?;
     let run_id = started.run.id().to_owned();
     if started.replayed {

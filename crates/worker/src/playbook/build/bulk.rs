@@ -194,9 +194,11 @@ impl Builder<'_> {
             let given = tolerance.and_then(|node| node.get(key));
             given.and_then(|node| Decimal::of_json(&node.to_json())).unwrap_or(Decimal::ZERO)
         };
+        let (after, daily_for) = (node.of::<Vec<Span>>("after"), node.of::<Span>("daily_for"));
+        let usual = after.is_none() && daily_for.is_none();
         Reconcile {
-            after: node.of("after").unwrap_or_default(),
-            daily_for: node.of("daily_for"),
+            after: if usual { Reconcile::USUAL_AFTER.to_vec() } else { after.unwrap_or_default() },
+            daily_for: if usual { Some(Reconcile::USUAL_DAYS) } else { daily_for },
             amount: number("amount"),
             percent: number("percent"),
             retries: node.text_of("on_mismatch") == Some("retry"),

@@ -1,7 +1,8 @@
 //! When a run is reconciled by itself. Each reconciliation asks for the next one before it begins, by a key that makes it one however
-//! often it is asked for; the first is asked for before anything is changed. So a crash anywhere loses none and doubles none.
+//! often it is asked for; the first is asked for before anything is changed. So a crash anywhere loses none and doubles none. A retry of the run begins
+//! a series of its own, and the older one ends.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use waypost_kernel::{Outcome, Phase, Span, Time};
 use waypost_store::{Claimed, NewRun, RunRow, Wait};
 
@@ -13,6 +14,8 @@ use crate::targets::operation::reconcile::RECONCILE;
 const DAY: Span = Span::from_seconds(24 * 3_600);
 /// A run that is not settled, or under another operation, is looked at again then.
 const LOOK_AGAIN: Span = Span::from_seconds(60);
+/// Which pass over the run's targets a series is about.
+const PASS: &str = "pass";
 
 /// How long after its run's end the `number`-th reconciliation is due, from 1 on.
 fn due_after(policy: &Reconcile, number: usize) -> Option<Span> {
@@ -33,20 +36,22 @@ fn next_after(policy: &Reconcile, ended_at: Time, number: usize, now: Time) -> O
     missed.or_else(|| due_after(policy, number + 1).map(|_| number + 1))
 }
 
+/// A run's passes are its attempts: one that is given back and taken up again is the same.
 fn reconciliation(parent: &RunRow, number: usize, at: Time, by: &str) -> NewRun {
+    let pass = parent.run.attempt;
     let title = parent.title.as_deref().unwrap_or_else(|| parent.id());
     NewRun {
         tenant: parent.tenant.clone(),
         lifecycle: LIFECYCLE.to_owned(),
         queue: parent.queue.clone(),
         priority: parent.priority,
-        input: json!({ LIFECYCLE: RECONCILE, "run_id": parent.id(), "number": number }),
+        input: json!({ LIFECYCLE: RECONCILE, "run_id": parent.id(), "number": number, PASS: pass }),
         schedule_at: Some(at),
         correlation_id: Some(parent.correlation_id.clone().unwrap_or_else(|| parent.id().to_owned())),
         title: Some(format!("{RECONCILE} {number} of {title}")),
         playbook: parent.playbook.clone(),
         carried: parent.carried.clone(),
-        idempotency_key: Some(format!("{RECONCILE}:{}:{number}", parent.id())),
+        idempotency_key: Some(format!("{RECONCILE}:{}:{pass}:{number}", parent.id())),
         by: by.to_owned(),
         ..NewRun::default()
     }
@@ -101,6 +106,14 @@ impl Operation<'_> {
         let Some(policy) = &self.rule.reconcile else {
             return Ok(Turn::Over("the playbook has no [reconcile] any more".to_owned()));
         };
+        let pass = self.row.input.get(PASS).and_then(Value::as_u64);
+        if pass.is_some_and(|pass| pass < u64::from(parent.run.attempt)) {
+            // Whoever works the later pass asks for it too; a pass that nobody took up has none else.
+            if let Some(after) = due_after(policy, 1) {
+                plan(self.shared, parent, 1, now + after).await?;
+            }
+            return Ok(Turn::Over(format!("{} was retried: a later series looks at it", parent.id())));
+        }
         let ended_at = match (parent.phase(), parent.outcome(), parent.run.finished_at) {
             (Phase::Settled, Some(Outcome::Succeeded | Outcome::Partial), Some(at)) => at,
             // It may be retried yet.

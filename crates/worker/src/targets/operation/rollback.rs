@@ -31,6 +31,8 @@ const CHANGED: &str = "CHANGED";
 /// The code of a failed target of which nobody can say whether it was changed.
 const IN_DOUBT: &str = "IN_DOUBT";
 const NOT_READABLE: &str = "it failed without an answer and cannot be read: it may have been changed";
+/// Of a rollback for which the playbook has no way.
+const NO_ROLLBACK: &str = "NO_ROLLBACK";
 /// Of a rollback that left targets applied.
 const NOT_UNDONE: &str = "NOT_ROLLED_BACK";
 
@@ -38,6 +40,11 @@ pub(super) async fn perform(operation: &Operation<'_>) -> Parting {
     if !operation.is_begun_by_parent() {
         let parent = operation.parent.id();
         return unfit(&format!("{parent} was not asked for this rollback: use its command"));
+    }
+    if !operation.rule.can_undo() {
+        let message = "[apply] names no target.after, so that it would only be made again: add a [rollback] to the playbook and start the run anew, \
+             or undo the targets by hand";
+        return failed(NO_ROLLBACK, message);
     }
     let round = match Round::new(operation, WORTH_GIVING_BACK) {
         Ok(round) => round,

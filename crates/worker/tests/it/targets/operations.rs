@@ -372,3 +372,74 @@ async fn a_rollback_that_is_throttled_waits_in_nobodys_hands() {
         assert_eq!(stage.prices(), before);
     }
 }
+
+impl Stage {
+    /// Time passes, and a worker looks.
+    async fn passes(&self, seconds: i64) {
+        self.own.store.advance_clock(Span::from_seconds(seconds)).await.unwrap();
+        self.own.work().await;
+        self.own.work().await;
+    }
+
+    /// Of the series that came by themselves: which pass they are of, their numbers, and how many targets each looked at.
+    async fn series(&self, pass: u64) -> Vec<(u64, Option<u64>)> {
+        let all = self.operations().await;
+        let its = all.iter().filter(|run| run.input["pass"] == json!(pass) && run.phase() == Phase::Settled);
+        let of = |run: &RunRow| {
+            (
+                run.input["number"].as_u64().unwrap(),
+                run.details.get("report").and_then(|it| it["totalChecked"].as_u64()),
+            )
+        };
+        let mut found: Vec<(u64, Option<u64>)> = its.map(of).collect();
+        found.sort_unstable();
+        found
+    }
+}
+
+// proves R11
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_begins_a_series_of_its_own_and_the_older_one_ends() {
+    for on in [On::Sqlite, On::Postgres] {
+        let (store, _kept) = open(on).await;
+        let mut stage = Stage::new(store, 8, settings(&["permanent=0.5"]));
+        // When is not said: after 5 minutes, after an hour, and daily for 30 days.
+        let id = stage.queued(&format!("{REST}[reconcile]\n")).await;
+        assert_eq!(stage.worked(&id).await.status(), "PARTIAL");
+        let applied = stage.counted(&id).await["APPLIED"] as u64;
+        for _ in 0..2 {
+            stage.passes(3_700).await;
+        }
+        assert_eq!(stage.series(1).await, [(1, Some(applied)), (2, Some(applied))], "{on:?}");
+        reqwest::Client::new().delete(format!("{}/admin/faults", stage.shop.url())).send().await.unwrap();
+        stage.ask(&id, "retry").await;
+        assert_eq!(stage.worked(&id).await.status(), "APPLIED");
+        stage.passes(330).await;
+        assert_eq!(stage.series(2).await, [(1, Some(8))], "{on:?}");
+        stage.passes(3_400).await;
+        assert_eq!(stage.series(2).await, [(1, Some(8)), (2, Some(8))], "{on:?}");
+        for _ in 0..32 {
+            stage.passes(24 * 3_600).await;
+        }
+        let every: Vec<(u64, Option<u64>)> = (1..=32).map(|number| (number, Some(8))).collect();
+        assert_eq!(stage.series(2).await, every, "{on:?}: each day, and no longer than 30");
+        // The older series was asked for once more, and found that it is over.
+        assert_eq!(stage.series(1).await, [(1, Some(applied)), (2, Some(applied)), (3, None)], "{on:?}");
+    }
+}
+
+// proves R10
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_without_the_new_value_undoes_nothing() {
+    let (store, _kept) = open(On::Sqlite).await;
+    let mut stage = Stage::new(store, 3, settings(&[]));
+    let same = REST.replace("\"{{ target.after }}\"", "9.99");
+    let id = stage.queued(&same).await;
+    assert_eq!(stage.worked(&id).await.status(), "APPLIED");
+    let prices = stage.prices();
+    let operation = stage.operated(&id, "rollback", None).await;
+    let failure = operation.run.failure.as_ref().unwrap();
+    assert_eq!((operation.status(), &*failure.code), ("failed", "NO_ROLLBACK"));
+    assert!(failure.message.contains("[rollback]"), "{}", failure.message);
+    assert_eq!((stage.own.run(&id).await.status(), stage.prices()), ("APPLIED", prices));
+}

@@ -1,10 +1,11 @@
 -- Seed 004's tables: runs of pricing rules and their targets, by the seed's own names. They are views; what a write to one means is below: a
 -- move of the lifecycle with its event, judged like any other by hand.
 
+-- A run that was given no `correlationId` is known by its own id: what comes of it (reconciliations, new runs for mismatches) has that.
 CREATE VIEW ops.rule_runs WITH (security_barrier) AS
   WITH states AS (SELECT s.code, s.state FROM waypost.lifecycle_states s WHERE s.lifecycle = 'rule')
   SELECT r.run_id AS id, r.tenant AS "tenantId", regexp_replace(r.playbook, '@[^@]*$', '') AS "ruleId", s.state AS status, r.queued_at AS "queuedAt",
-    r.started_at AS "startedAt", r.finished_at AS "finishedAt", r.correlation_id AS "correlationId", r.metadata, r.details,
+    r.started_at AS "startedAt", r.finished_at AS "finishedAt", coalesce(r.correlation_id, r.run_id) AS "correlationId", r.metadata, r.details,
     r.details -> 'preview' AS preview, r.item_count AS targets, r.claimed_by AS "claimedBy", coalesce(r.intent ->> 'want' = 'cancel', false) AS "cancelRequested",
     r.error_code AS "errorCode", r.error_msg AS "errorMessage", r.operating, r.parent_run_id AS "parentRunId", r.queue, r.priority, r.playbook
   FROM waypost.runs r JOIN states s ON coalesce(s.code = r.state, false) WHERE coalesce(r.tenant = (SELECT waypost.seen_tenant()), true);
