@@ -15,6 +15,7 @@ mod stats;
 mod tables;
 mod verify;
 mod waiting;
+mod worked;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -212,6 +213,8 @@ impl Store for PostgresStore {
             tokens(id: Option<String>) -> Vec<TokenRow>;
             agents(tenant: Option<String>) -> Vec<AgentRow>;
             explain(runs: Vec<RunRow>) -> Vec<RunRow>;
+            keys(filter: KeyFilter) -> Vec<KeyRow>;
+            latest_audits(tenant: Option<String>, before: Option<u64>, limit: usize) -> Vec<AuditRow>;
             playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
         }
         Session::look => list {
@@ -400,6 +403,9 @@ impl Housekeeping for PostgresStore {
         }
         Session::look => list {
             sample(filter: Filter, look_at: usize) -> Sample;
+        }
+        Session::look => worked {
+            took(runs: Vec<RunRow>) -> Vec<Option<Span>>;
         }
         Session::look => stats {
             target_figures(tenant: Option<String>) -> Vec<TargetFigures>;
