@@ -71,8 +71,21 @@ impl RemoteStore {
         after: u64,
         limit: usize,
     ) -> Result<Vec<AuditRow>> {
-        let path = format!("/v1/audit?after={after}&limit={}", limit.clamp(1, 500));
-        let answer = Ask::get(path).of_only(tenant.as_deref()).send(self).await?;
+        self.audit_page(tenant, &format!("after={after}&limit={}", limit.clamp(1, 500))).await
+    }
+
+    pub(crate) async fn latest_audits(
+        &self,
+        tenant: Option<String>,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<AuditRow>> {
+        let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
+        self.audit_page(tenant, &format!("latest=true&limit={}{before}", limit.clamp(1, 500))).await
+    }
+
+    async fn audit_page(&self, tenant: Option<String>, query: &str) -> Result<Vec<AuditRow>> {
+        let answer = Ask::get(format!("/v1/audit?{query}")).of_only(tenant.as_deref()).send(self).await?;
         let row = |object: &Value| {
             let text = |name: &str| object[name].as_str().map(str::to_owned);
             Some(AuditRow {

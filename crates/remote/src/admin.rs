@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Actor, Code, Lifecycle, Refusal, Span, Time};
-use waypost_store::wire::{event_from, queue_from};
+use waypost_store::wire::{event_from, key_from, queue_from};
 use waypost_store::{
-    CommandWrite, CommandedClaim, EventRow, Feed, Filter, Page, Parts, QueueRow, Result, RunRow, Setting,
-    StoreError, Take, Who, parse_time,
+    CommandWrite, CommandedClaim, EventRow, Feed, Filter, KeyFilter, KeyRow, Page, Parts, QueueRow, Result,
+    RunRow, Setting, StoreError, Take, Who, parse_time,
 };
 
 use super::RemoteStore;
@@ -138,6 +139,17 @@ impl RemoteStore {
         let queues: Option<Vec<QueueRow>> =
             answer["queues"].as_array().into_iter().flatten().map(queue_from).collect();
         queues.ok_or_else(|| self.unread("a queue"))
+    }
+
+    pub(crate) async fn keys(&self, filter: KeyFilter) -> Result<Vec<KeyRow>> {
+        let mut path = format!("/v1/keys?limit={}", filter.limit.clamp(1, MAX_PAGE));
+        if let Some((key, tenant)) = &filter.after {
+            path.push_str(&format!("&cursor={}", part(&format!("{key}/{tenant}"))));
+        }
+        let answer = Ask::get(path).of_only(filter.tenant.as_deref()).send(self).await?;
+        let keys: Option<Vec<KeyRow>> =
+            answer["keys"].as_array().into_iter().flatten().map(key_from).collect();
+        keys.ok_or_else(|| self.unread("a key"))
     }
 
     pub(crate) async fn configure(&self, setting: Setting, who: Who) -> Result<()> {

@@ -52,6 +52,7 @@ pub use seam::targets::{
     Preview, RollBackTargets, TargetResult, WorkTargets, Worked, target_key,
 };
 pub use seam::verbs::*;
+pub use seam::worked::{Begun as WorkBegun, worked};
 pub use seam::workers::{BEAT, LIVE, WorkerBeat, WorkerRow};
 pub use seam::{Database, Housekeeping, Store};
 pub use waypost_kernel::item::Tried;

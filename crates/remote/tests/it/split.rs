@@ -49,6 +49,7 @@ macro_rules! one {
     // A server makes tokens itself, and tells nobody their digests; nor all tenants' audit log.
     (change_token $($rest:tt)*) => { one! { @here change_token $($rest)* } };
     (tokens $($rest:tt)*) => { one! { @here tokens $($rest)* } };
+    (latest_audits $($rest:tt)*) => { one! { @here latest_audits $($rest)* } };
     (audits $($rest:tt)*) => { one! { @here audits $($rest)* } };
     // Nor what only those need who evaluate alerts.
     (alerts $($rest:tt)*) => { one! { @here alerts $($rest)* } };

@@ -45,7 +45,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/v1/audit",
         name: "listAudit",
-        description: "What people did: who, when, why. It is kept for good.",
+        description: "What people did: who, when, why; the oldest first, or the newest with `latest`. It is kept for good.",
         required_role: RequiredRole::Admin,
         responses: &[ok(&AUDITS)],
         ..asks!(GET, audits, AuditQuery)
@@ -99,7 +99,10 @@ async fn revoke(call: Call, body: RevokingBody) -> Result {
 
 async fn audits(call: Call, query: AuditQuery) -> Result {
     let tenant = Some(call.caller.tenant.clone()).filter(|_| !call.caller.is_everybodys);
-    let rows = call.store().audits(tenant, query.after.unwrap_or_default(), query.limit.0).await?;
+    let rows = match query.latest {
+        true => call.store().latest_audits(tenant, query.before, query.limit.0).await?,
+        false => call.store().audits(tenant, query.after.unwrap_or_default(), query.limit.0).await?,
+    };
     let objects: Vec<Value> = rows.iter().map(AuditRow::object).collect();
     Ok(answer::json(200, &json!({ "audit": objects })))
 }

@@ -81,9 +81,9 @@ impl Buckets {
                 *buckets[place].by.entry(tone(run)).or_default() += 1;
                 of.came_in[place] += 1;
             }
-            if let Some((place, end)) = run.finished_at.and_then(|end| Some((self.of(end)?, end))) {
+            if let Some(place) = run.finished_at.and_then(|end| self.of(end)) {
                 buckets[place].ended += 1;
-                let span = run.started_at.map(|start| (end - start).ms().max(0));
+                let span = run.took.map(|took| took.ms().max(0));
                 took.extend(span);
                 of.took.extend(span);
             }

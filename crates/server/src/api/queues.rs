@@ -1,11 +1,12 @@
 //! Queues and limits. They are a tenant's: who asks for all tenants and names none changes those of `default`.
 
 use serde_json::{Value, json};
-use waypost_store::{QueueRow, Setting};
+use waypost_store::{KeyFilter, KeyRow, QueueRow, Setting};
 
-use super::requests::{LimitingBody, PausingBody};
-use super::shapes::{CLOCK, QUEUE, QUEUES};
-use super::{Content, GET, Method, POST, Route, RouteResponse, ok, plain, takes};
+use super::executions::linked;
+use super::requests::{KeysQuery, LimitingBody, PausingBody};
+use super::shapes::{CLOCK, KEYS, QUEUE, QUEUES};
+use super::{Content, GET, Method, POST, Route, RouteResponse, asks, ok, plain, takes};
 use crate::answer::{self, Result};
 use crate::call::Call;
 use crate::guard::RequiredRole;
@@ -49,6 +50,14 @@ pub const ROUTES: &[Route] = &[
         ..takes!(POST, |call, body| limit(call, body, queue_limit), LimitingBody)
     },
     Route {
+        path: "/v1/keys",
+        name: "listKeys",
+        description: "Concurrency keys that runs hold, or whose limit somebody has set: the tenant's, page by page. Who is of all tenants and \
+                names none sees everybody's.",
+        responses: &[ok(&KEYS)],
+        ..asks!(GET, keys, KeysQuery)
+    },
+    Route {
         method: Method::Put,
         path: "/v1/keys/{key}/limit",
         name: "limitKey",
@@ -74,6 +83,21 @@ async fn list(call: Call) -> Result {
     let queues = call.store().queues(call.seen_tenant()).await?;
     let objects: Vec<Value> = queues.iter().map(QueueRow::object).collect();
     Ok(answer::json(200, &json!({ "queues": objects })))
+}
+
+async fn keys(call: Call, query: KeysQuery) -> Result {
+    let after = query.cursor.map(|after| match after.rsplit_once('/') {
+        Some((key, tenant)) => (key.to_owned(), tenant.to_owned()),
+        None => (after, String::new()),
+    });
+    let filter = KeyFilter { tenant: call.seen_tenant(), after, limit: query.limit.0 + 1 };
+    let mut rows = call.store().keys(filter).await?;
+    let is_cut = rows.len() > query.limit.0;
+    rows.truncate(query.limit.0);
+    let next = rows.last().filter(|_| is_cut).map(|row| format!("{}/{}", row.key, row.tenant));
+    let objects: Vec<Value> = rows.iter().map(KeyRow::object).collect();
+    let answer = answer::json(200, &json!({ "keys": objects, "next_cursor": next }));
+    Ok(linked(&call, answer, "/v1/keys", next.as_deref()))
 }
 
 async fn pause(call: Call, body: PausingBody) -> Result {

@@ -91,7 +91,8 @@ pub const ROUTES: &[Route] = &[
     Route { path: "/schedules/{schedule}", query: &[CURSOR], ..plain!(PAGE, pages::schedules::one::page) },
     Route { path: "/schedules/{schedule}/{command}", ..posts!(FORM, pages::schedules::one::post) },
     Route { path: "/workers", query: &[CURSOR], ..plain!(PAGE, pages::workers::page) },
-    Route { path: "/queues", ..plain!(PAGE, pages::queues::page) },
+    Route { path: "/queues", query: &[CURSOR], ..plain!(PAGE, pages::queues::page) },
+    Route { path: "/keys/{key}/limit", ..posts!(FORM, pages::queues::limit_key) },
     Route { path: "/queues/{queue}/{command}", ..posts!(FORM, pages::queues::post) },
     Route {
         path: "/dlq",
@@ -120,7 +121,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         path: "/audit",
         required_role: RequiredRole::Admin,
-        query: &[word("after", "Entries after this one.")],
+        query: &[word("before", "Entries before this one.")],
         ..plain!(PAGE, pages::audit::page)
     },
     Route { path: "/sign-in", query: &[word("to", "Where to go then.")], ..plain!(OPEN, session::page) },

@@ -90,6 +90,17 @@ pub fn took(from: Option<Time>, to: Option<Time>, now: Time) -> Markup {
     }
 }
 
+/// How long a run was worked. Of one with more events than are read for this, its last attempt: `started_at` tells of that.
+pub fn worked(took: Option<Span>, row: &RunRow, now: Time) -> Markup {
+    html! {
+        @match (took, row.run.started_at) {
+            (Some(took), _) => span.num { (lasted(took)) },
+            (None, Some(_)) => { (self::took(row.run.started_at, row.run.finished_at, now)) " " span.hint { "last attempt" } },
+            (None, None) => span.none { "–" },
+        }
+    }
+}
+
 /// What colour a state has: that of its outcome, or of its phase.
 pub fn tone(phase: Phase, outcome: Option<Outcome>) -> String {
     outcome.map_or_else(|| format!("phase-{}", phase.name()), |outcome| format!("outcome-{}", outcome.name()))

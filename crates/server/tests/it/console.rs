@@ -1,6 +1,7 @@
 //! The console without a browser: who sees which page, what forms are taken, and that nobody's text is markup.
 
 mod bulk;
+mod figures;
 mod people;
 
 use std::sync::Arc;

@@ -193,6 +193,8 @@ fields! {
     Arc<Value>: Json, Api::Any, it => Cell::Json(Cow::Borrowed(it)), cell => Arc::new(value_of(cell));
     Map<String, Value>: Jsonb, Api::Object, it => Cell::Members(it), cell => members_of(cell);
     Arc<Map<String, Value>>: Jsonb, Api::Object, it => Cell::Members(it), cell => shared(members_of(cell));
+    Vec<String>: Json, Api::List { of: &NAME, least: 0, most: usize::MAX }, it => Cell::json(serde_json::json!(it)),
+        cell => serde_json::from_value(value_of(cell)).unwrap_or_default();
     Role: Text, Api::Choice(&[Role::Step.name(), Role::Optional.name(), Role::Cleanup.name()]), it => Cell::text(it.name()),
         Cell::Text(name) => Role::named(&name).unwrap_or_default();
 }

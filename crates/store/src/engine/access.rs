@@ -91,16 +91,29 @@ pub(crate) async fn audits<T: Sql>(
 ) -> Result<Vec<AuditRow>> {
     let sql = "SELECT number, at, tenant, who, action, subject, reason FROM waypost.audit \
                WHERE number > $1 AND ($2 IS NULL OR tenant = $2) ORDER BY number LIMIT $3";
-    let entry = |row: &Cells| {
-        Ok(AuditRow {
-            number: row.get(0)?,
-            at: row.get::<Time>(1)?,
-            tenant: row.get(2)?,
-            by: row.get(3)?,
-            action: row.get(4)?,
-            subject: row.get(5)?,
-            reason: row.get(6)?,
-        })
-    };
     query(tx, sql, values![after, tenant, page(limit)]).await?.iter().map(entry).collect()
+}
+
+pub(crate) async fn latest_audits<T: Sql>(
+    tx: &mut T,
+    tenant: &Option<String>,
+    before: &Option<u64>,
+    limit: &usize,
+) -> Result<Vec<AuditRow>> {
+    let sql = "SELECT number, at, tenant, who, action, subject, reason FROM waypost.audit \
+               WHERE number < $1 AND ($2 IS NULL OR tenant = $2) ORDER BY number DESC LIMIT $3";
+    let asked = values![before.unwrap_or(u64::MAX), tenant, page(*limit)];
+    query(tx, sql, asked).await?.iter().map(entry).collect()
+}
+
+fn entry(row: &Cells) -> Result<AuditRow> {
+    Ok(AuditRow {
+        number: row.get(0)?,
+        at: row.get::<Time>(1)?,
+        tenant: row.get(2)?,
+        by: row.get(3)?,
+        action: row.get(4)?,
+        subject: row.get(5)?,
+        reason: row.get(6)?,
+    })
 }

@@ -36,6 +36,10 @@ pub(crate) trait WaitTx: Tx + Sql {
     const BEFORE: &'static str;
     /// How many are due at `$2` and come before each of the runs `$1` among those that wait for its concurrency key, at most `$3`.
     const BEFORE_WITH_KEY: &'static str;
+    /// At most `$4` keys that are held or limited, after the key `$1` of the tenant `$2`, of the tenant `$3` if there is one: tenant and key.
+    const KEYS: &'static str;
+    /// Tenant, key and count of runs with the keys `$1` that are ready and due at `$2`, of which so many are counted.
+    const WAITING_WITH_KEYS: &'static str;
     /// When each of the runs `$1`, drafts and parked ones, came into its state.
     const MOVED: &'static str;
     /// When each of the runs `$1`, which nobody holds, was given back.
@@ -51,7 +55,7 @@ const FEW: usize = 10;
 const MOST_POSITION: usize = 10_000;
 
 /// A key whose limit nobody set.
-const KEY_LIMIT: u64 = 1;
+pub(super) const KEY_LIMIT: u64 = 1;
 
 #[derive(Debug, Default)]
 struct Facts {
@@ -164,7 +168,7 @@ impl Facts {
             self.settings.insert((row.get(0)?, row.get(1)?), settings);
         }
         let limited = self.settings.iter().filter_map(|(of, it)| Some((of.clone(), it.at_most?)));
-        self.queue_limits = held(tx, T::HELD_IN_QUEUES, limited.collect()).await?;
+        self.queue_limits = held(tx, T::HELD_IN_QUEUES, limited.collect(), NAMED).await?;
         Ok(())
     }
 
@@ -174,19 +178,13 @@ impl Facts {
         if limits.is_empty() {
             return Ok(());
         }
-        let keys = names(limits.keys().map(|(_, key)| key.as_str()));
-        let sql = "SELECT tenant, name, at_most FROM waypost.key_limits WHERE name = ANY ($1)";
-        for row in query(tx, sql, values![&keys]).await? {
-            if let Some(limit) = limits.get_mut(&(row.get(0)?, row.get(1)?)) {
-                *limit = row.get(2)?;
-            }
-        }
-        self.key_limits = held(tx, T::HELD_WITH_KEYS, limits.clone()).await?;
+        read_key_limits(tx, &mut limits).await?;
+        self.key_limits = held(tx, T::HELD_WITH_KEYS, limits.clone(), NAMED).await?;
         let is_held = |row: &&RunRow| row.phase() == Phase::Held;
         if rows.iter().any(is_held) {
             // A limit of 0 stops what waits, not what was begun.
             limits.values_mut().for_each(|limit| *limit = (*limit).max(1));
-            self.worked_limits = held(tx, T::WORKED_WITH_KEYS, limits).await?;
+            self.worked_limits = held(tx, T::WORKED_WITH_KEYS, limits, NAMED).await?;
         }
         Ok(())
     }
@@ -305,11 +303,24 @@ impl Facts {
     }
 }
 
+/// Where somebody said otherwise than [`KEY_LIMIT`].
+pub(super) async fn read_key_limits<T: Sql>(tx: &mut T, limits: &mut BTreeMap<Slot, u64>) -> Result<()> {
+    let keys = names(limits.keys().map(|(_, key)| key.as_str()));
+    let sql = "SELECT tenant, name, at_most FROM waypost.key_limits WHERE name = ANY ($1)";
+    for row in query(tx, sql, values![&keys]).await? {
+        if let Some(limit) = limits.get_mut(&(row.get(0)?, row.get(1)?)) {
+            *limit = row.get(2)?;
+        }
+    }
+    Ok(())
+}
+
 /// What is held of each, with some of those who hold it.
-async fn held<T: Sql>(
+pub(super) async fn held<T: Sql>(
     tx: &mut T,
     sql: &str,
     limits: BTreeMap<Slot, u64>,
+    named: usize,
 ) -> Result<BTreeMap<Slot, LimitFacts>> {
     let of = |(slot, at_most): (&Slot, &u64)| {
         (slot.clone(), LimitFacts { at_most: *at_most, ..LimitFacts::default() })
@@ -322,7 +333,7 @@ async fn held<T: Sql>(
     for row in query(tx, sql, values![asked]).await? {
         let Some(facts) = facts.get_mut(&(row.get(0)?, row.get(1)?)) else { continue };
         facts.held += 1;
-        if facts.by.len() < NAMED {
+        if facts.by.len() < named {
             facts.by.push(row.get(2)?);
         }
     }

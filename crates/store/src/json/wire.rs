@@ -17,7 +17,7 @@ use crate::columns::{
 };
 use crate::seam::error::StoreError;
 use crate::seam::run::{EVENT_COLUMNS, EventRow, ITEM_COLUMNS, ItemRow, RunRow, iso, parse_time};
-use crate::seam::verbs::{NewItem, NewRun, Parts, Pause, QueueRow};
+use crate::seam::verbs::{KeyRow, NewItem, NewRun, Parts, Pause, QueueRow};
 
 /// The member `engine` of a run object.
 pub fn engine(row: &RunRow) -> Value {
@@ -156,6 +156,26 @@ columns! { QUEUE_COLUMNS: Column of QueueRow {
     field(oldest_ready_at, "Since when the oldest waiting run is due.");
     field(at_most, "How many runs may be held at once.");
     field(paused, "Why workers take nothing from the queue; null if they do.");
+    field(held_by, "Some of the runs that are being worked, the oldest first.");
+} }
+
+impl KeyRow {
+    pub fn object(&self) -> Value {
+        columns::object(self, KEY_COLUMNS)
+    }
+}
+
+pub fn key_from(object: &Value) -> Option<KeyRow> {
+    columns::row_of(object, KEY_COLUMNS)
+}
+
+columns! { KEY_COLUMNS: Column of KeyRow {
+    field(tenant, "The tenant that the key belongs to.");
+    field(key, "The concurrency key.");
+    field(at_most, "How many runs may hold the key at once.");
+    field(held, "How many runs hold the key.");
+    field(held_by, "Some of the runs that hold the key, the oldest first.");
+    field(waiting, "How many runs with the key are due and not taken, as far as they were counted.");
 } }
 
 columns! { PAUSE_COLUMNS: Column of Pause {
@@ -228,6 +248,7 @@ const DERIVED_SHAPE: Shape = shape!("", DERIVED);
 pub const EVENT: Shape = shape!("Event", EVENT_COLUMNS);
 pub const ITEM: Shape = shape!("Item", ITEM_COLUMNS);
 pub const QUEUE: Shape = shape!("Queue", QUEUE_COLUMNS);
+pub const KEY: Shape = shape!("Key", KEY_COLUMNS);
 pub const PAUSE: Shape = shape!("Pause", PAUSE_COLUMNS);
 
 const fn optional_parts(all: &[schema::Field]) -> [schema::Field; MEMBERS] {

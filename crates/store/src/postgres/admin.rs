@@ -13,7 +13,7 @@ use crate::postgres::tables::rows;
 use crate::seam::error::StoreError;
 use crate::seam::names::{LEAST_PART, NEWEST, is_found, may_begin_an_id, only_one};
 use crate::seam::run::{ItemRow, RunRow};
-use crate::seam::verbs::{ItemFilter, ItemPage, PAGE_BYTES, Pause, QueueRow};
+use crate::seam::verbs::{ItemFilter, ItemPage, MOST_HOLDERS_NAMED, PAGE_BYTES, Pause, QueueRow};
 
 /// By id, or by a part of one that only one has.
 pub async fn run(tx: &Tx, tenant: &str, id: &str) -> Result<RunRow> {
@@ -49,18 +49,19 @@ pub async fn queues(tx: &Tx, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
         .query(
             "WITH waiting AS (SELECT q.tenant, q.queue, q.available_at FROM waypost.ready q JOIN waypost.runs r ON r.rid = q.rid AND r.seq = q.seq \
                UNION ALL SELECT a.tenant, a.queue, a.available_at FROM waypost.blocked a JOIN waypost.runs r ON r.rid = a.rid AND r.seq = a.seq), \
-             held AS (SELECT DISTINCT r.rid, r.tenant, r.queue, r.claimed_by, r.stale_after FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid) JOIN waypost.runs r ON r.rid = u.rid \
+             held AS (SELECT DISTINCT r.rid, r.run_id, r.tenant, r.queue, r.claimed_by, r.stale_after FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid) JOIN waypost.runs r ON r.rid = u.rid \
                WHERE r.state / 1000 = 3), \
              counted AS (SELECT tenant, queue, count(*) FILTER (WHERE available_at <= $1) AS due, count(*) FILTER (WHERE available_at > $1) AS later, \
-                 min(available_at) FILTER (WHERE available_at <= $1) AS oldest, 0 AS held, 0 AS orphaned FROM waiting GROUP BY tenant, queue \
+                 min(available_at) FILTER (WHERE available_at <= $1) AS oldest, 0 AS held, 0 AS orphaned, NULL::text[] AS held_by FROM waiting GROUP BY tenant, queue \
                UNION ALL SELECT tenant, queue, count(*) FILTER (WHERE claimed_by IS NULL AND stale_after <= $1), \
                  count(*) FILTER (WHERE claimed_by IS NULL AND stale_after > $1), min(stale_after) FILTER (WHERE claimed_by IS NULL AND stale_after <= $1), \
-                 count(claimed_by), count(*) FILTER (WHERE stale_after < CASE WHEN claimed_by IS NULL THEN $3 ELSE $1 END) FROM held GROUP BY tenant, queue \
-               UNION ALL SELECT tenant, name, 0, 0, NULL, 0, 0 FROM waypost.queues) \
-             SELECT c.queue, sum(c.due)::bigint, sum(c.later)::bigint, sum(c.held)::bigint, min(c.oldest), q.at_most, q.paused_by, q.pause_reason, q.paused_at, c.tenant, sum(c.orphaned)::bigint \
+                 count(claimed_by), count(*) FILTER (WHERE stale_after < CASE WHEN claimed_by IS NULL THEN $3 ELSE $1 END), \
+                 (array_agg(run_id::text ORDER BY rid) FILTER (WHERE claimed_by IS NOT NULL))[:$4] FROM held GROUP BY tenant, queue \
+               UNION ALL SELECT tenant, name, 0, 0, NULL, 0, 0, NULL FROM waypost.queues) \
+             SELECT c.queue, sum(c.due)::bigint, sum(c.later)::bigint, sum(c.held)::bigint, min(c.oldest), q.at_most, q.paused_by, q.pause_reason, q.paused_at, c.tenant, sum(c.orphaned)::bigint, max(c.held_by) \
              FROM counted c LEFT JOIN waypost.queues q ON q.name = c.queue AND q.tenant = c.tenant WHERE $2 IS NULL OR c.tenant = $2 \
              GROUP BY c.tenant, c.queue, q.at_most, q.paused_by, q.pause_reason, q.paused_at ORDER BY c.queue COLLATE \"C\", c.tenant COLLATE \"C\"",
-            args![stamp(tx.now), tenant.as_deref(), stamp(tx.now - VACANT_FOR_LOST)],
+            args![stamp(tx.now), tenant.as_deref(), stamp(tx.now - VACANT_FOR_LOST), MOST_HOLDERS_NAMED as i32],
         )
         .await?;
     let read = |row| {
@@ -81,6 +82,7 @@ pub async fn queues(tx: &Tx, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
             oldest_ready_at: columns.time(4)?,
             at_most: columns.get::<Option<i32>>(5)?.map(i32::unsigned_abs),
             paused: Some(pause).filter(|pause| pause.at.is_some()),
+            held_by: columns.get::<Option<Vec<String>>>(11)?.unwrap_or_default(),
         })
     };
     rows.iter().map(read).collect()

@@ -12,10 +12,11 @@ use crate::engine::Stored;
 use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Result;
 use crate::postgres::link::session::Tx;
-use crate::postgres::row;
 use crate::postgres::sql::{Columns, args, stamp, time};
+use crate::postgres::{row, worked};
 use crate::seam::sample::{SLACK, Sample, SampledRun};
 use crate::seam::verbs::{Filter, Needs, Page, Parts};
+use crate::seam::worked::{Begun, Look};
 
 /// What can be judged by a run's own columns, of the values of [`Asked`].
 const FITS: &str = "r.tenant = $2 AND ($4 IS NULL OR r.queue = $4) AND ($7 IS NULL OR r.queue <> $7) \
@@ -182,23 +183,53 @@ pub async fn sample(tx: &Tx, filter: &Filter, look_at: &usize) -> Result<Sample>
     };
     let from = cut.map_or(from, |(rid, _)| rid);
     let (known, states) = states(tx, filter).await?;
-    let sql = format!(
-        "SELECT r.state, r.queued_at, r.started_at, r.finished_at FROM waypost.runs r WHERE {IN_PLACE} AND {FITS} ORDER BY r.rid DESC LIMIT $6"
-    );
+    let from_runs = format!("waypost.runs r WHERE {IN_PLACE} AND {FITS} ORDER BY r.rid DESC LIMIT $6");
     let asked = Asked::new(tx, filter, states, (before, from), *look_at);
-    let rows = tx.query(&sql, &asked.args()).await?;
-    let mut runs = Vec::with_capacity(rows.len());
+    let runs = sampled(tx, &known, &from_runs, &asked.args()).await?;
+    Ok(Sample { runs, cut_at: cut.map(|(_, at)| at) })
+}
+
+/// What figures are made of, of runs `r`.
+pub async fn sampled(
+    tx: &Tx,
+    known: &LifecycleCodes,
+    from: &str,
+    values: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<Vec<SampledRun>> {
+    let sql = format!(
+        "SELECT r.state, r.queued_at, r.finished_at, r.rid, r.seq, r.started_at, r.fence, r.last_command FROM {from}"
+    );
+    let rows = tx.query(&sql, values).await?;
+    let (mut runs, mut looks) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
     for columns in rows.iter().map(Columns) {
         let Some((lifecycle, state)) = known.state(columns.get(0)?) else { continue };
+        let finished_at = columns.time(2)?;
+        let begun = Begun {
+            lifecycle,
+            state: *state,
+            last_command: columns.get(7)?,
+            fence: u64::from(columns.get::<i32>(6)?.unsigned_abs()),
+            started_at: columns.time(5)?,
+            finished_at,
+        };
+        looks.push(Look::new(
+            columns.get(3)?,
+            u64::from(columns.get::<i32>(4)?.unsigned_abs()),
+            &begun,
+            tx.now,
+        ));
+        let created_at = time(columns.get(1)?);
         runs.push(SampledRun {
             lifecycle: lifecycle.clone(),
             state: *state,
-            created_at: time(columns.get(1)?),
-            started_at: columns.time(2)?,
-            finished_at: columns.time(3)?,
+            created_at,
+            finished_at,
+            took: None,
         });
     }
-    Ok(Sample { runs, cut_at: cut.map(|(_, at)| at) })
+    let took = worked::of_looks(tx, &looks).await?;
+    runs.iter_mut().zip(took).for_each(|(run, took)| run.took = took);
+    Ok(runs)
 }
 
 /// The numbers between which runs can fit: below the first, from the second on. What came in at other times is not read.

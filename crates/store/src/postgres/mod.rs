@@ -15,6 +15,7 @@ mod stats;
 mod tables;
 mod verify;
 mod waiting;
+mod worked;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -213,6 +214,8 @@ impl Store for PostgresStore {
             agents(tenant: Option<String>) -> Vec<AgentRow>;
             made_by(tenant: String, key: String, asked: String) -> Option<RunRow>;
             explain(runs: Vec<RunRow>) -> Vec<RunRow>;
+            keys(filter: KeyFilter) -> Vec<KeyRow>;
+            latest_audits(tenant: Option<String>, before: Option<u64>, limit: usize) -> Vec<AuditRow>;
             playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
         }
         Session::look => list {
@@ -401,6 +404,9 @@ impl Housekeeping for PostgresStore {
         }
         Session::look => list {
             sample(filter: Filter, look_at: usize) -> Sample;
+        }
+        Session::look => worked {
+            took(runs: Vec<RunRow>) -> Vec<Option<Span>>;
         }
         Session::look => stats {
             target_figures(tenant: Option<String>) -> Vec<TargetFigures>;

@@ -3,58 +3,47 @@
 use std::collections::HashMap;
 
 use tokio_postgres::Row;
-use waypost_kernel::Span;
 use waypost_kernel::lifecycle::CANCELLED;
+use waypost_kernel::waiting::waits_for_people;
 
-use crate::postgres::link::fault::{Fault, Result};
+use crate::postgres::lifecycle_codes::LifecycleCodes;
+use crate::postgres::link::fault::Result;
 use crate::postgres::link::session::Tx;
-use crate::postgres::row;
 use crate::postgres::sql::{Columns, args, stamp, time};
+use crate::postgres::{list, row};
 use crate::seam::run::RunRow;
 use crate::seam::stats::{
-    DAY, Ended, Holder, LATELY, LOOKED_AT, MOST_BULK_RUNS, Stats, TargetFigures, WEEK, counts_targets,
-    is_reverted,
+    Holder, LATELY, LOOKED_AT, LOOKED_AT_FOR_TARGETS, MOST_BULK_RUNS, Stats, TargetFigures, WEEK,
+    counts_targets, is_reverted,
 };
 use crate::seam::targets::retried_states;
 use crate::seam::verbs::HOUSEKEEPING;
 
 pub async fn stats(tx: &Tx, tenant: &Option<String>) -> Result<Stats> {
-    let sql = "SELECT r.state, count(*) FILTER (WHERE r.finished_at > $1), count(*), count(r.started_at), \
-        coalesce(sum(extract(epoch FROM r.finished_at - r.started_at) * 1000000), 0)::bigint \
-      FROM (SELECT state, queue, started_at, finished_at, tenant FROM waypost.runs ORDER BY rid DESC LIMIT $3) r \
-      WHERE r.finished_at > $2 AND ($4 IS NULL OR r.tenant = $4) AND r.queue <> $5 GROUP BY r.state";
-    let (day, week) = (stamp(tx.now - DAY), stamp(tx.now - WEEK));
-    let rows = tx.query(sql, args![day, week, LOOKED_AT as i64, tenant.as_deref(), HOUSEKEEPING]).await?;
-    let codes = rows.iter().map(|row| Columns(row).get::<i16>(0)).collect::<Result<Vec<_>>>()?;
-    let known = tx.known_with(codes.iter().copied()).await?;
-    let mut stats = Stats::default();
-    for (row, code) in rows.iter().zip(codes) {
-        let columns = Columns(row);
-        let count = |at| Ok::<u64, Fault>(columns.get::<i64>(at)?.unsigned_abs());
-        let Some((lifecycle, state)) = known.state(code) else { continue };
-        stats.add(Ended {
-            lifecycle: lifecycle.name.to_string(),
-            status: lifecycle.state(*state).name.to_string(),
-            outcome: lifecycle.state(*state).outcome,
-            in_24h: count(1)?,
-            in_7d: count(2)?,
-            begun: count(3)?,
-            took: Span::from_micros(columns.get(4)?),
-        });
-    }
-    for_people(tx, tenant, &mut stats).await?;
+    let known = tx.known_now().await?;
+    let newest = "(SELECT * FROM waypost.runs ORDER BY rid DESC LIMIT $1) r \
+      WHERE r.finished_at > $2 AND ($3 IS NULL OR r.tenant = $3) AND r.queue <> $4 ORDER BY r.rid DESC";
+    let (week, tenant_name) = (stamp(tx.now - WEEK), tenant.as_deref());
+    let values = args![LOOKED_AT as i64, week, tenant_name, HOUSEKEEPING];
+    let mut stats = Stats::of(&list::sampled(tx, &known, newest, values).await?, tx.now);
+    for_people(tx, &known, tenant, &mut stats).await?;
     Ok(stats)
 }
 
-async fn for_people(tx: &Tx, tenant: &Option<String>, stats: &mut Stats) -> Result<()> {
-    let sql = "SELECT r.state, count(*) FROM (SELECT state, queue, tenant FROM waypost.runs ORDER BY rid DESC LIMIT $1) r \
-      WHERE (r.state < 2000 OR r.state BETWEEN 4000 AND 4999) AND ($2 IS NULL OR r.tenant = $2) AND r.queue <> $3 GROUP BY r.state";
-    let rows = tx.query(sql, args![LOOKED_AT as i64, tenant.as_deref(), HOUSEKEEPING]).await?;
-    let codes = rows.iter().map(|row| Columns(row).get::<i16>(0)).collect::<Result<Vec<_>>>()?;
-    let known = tx.known_with(codes.iter().copied()).await?;
-    for (row, code) in rows.iter().zip(codes) {
-        if let Some((lifecycle, state)) = known.state(code) {
-            stats.add_for_people(lifecycle, *state, Columns(row).get::<i64>(1)?.unsigned_abs());
+/// The log has an index of what came into such a state: of each the newest that did are looked at, and count if they are there still.
+async fn for_people(
+    tx: &Tx,
+    known: &LifecycleCodes,
+    tenant: &Option<String>,
+    stats: &mut Stats,
+) -> Result<()> {
+    let sql = "SELECT s.state, count(DISTINCT r.rid) FROM unnest($1) AS s(state) CROSS JOIN LATERAL (SELECT e.rid FROM waypost.events e \
+        WHERE e.dst = s.state AND (e.dst < 2000 OR e.dst BETWEEN 4000 AND 4999 OR e.dst >= 6000) ORDER BY e.rid DESC LIMIT $2) e \
+      JOIN waypost.runs r ON r.rid = e.rid AND r.state = s.state WHERE ($3 IS NULL OR r.tenant = $3) AND r.queue <> $4 GROUP BY s.state";
+    let codes = known.codes(waits_for_people);
+    for row in tx.query(sql, args![codes, LOOKED_AT as i64, tenant.as_deref(), HOUSEKEEPING]).await? {
+        if let Some((lifecycle, state)) = known.state(Columns(&row).get(0)?) {
+            stats.add_for_people(lifecycle, *state, Columns(&row).get::<i64>(1)?.unsigned_abs());
         }
     }
     Ok(())
@@ -88,7 +77,8 @@ pub async fn target_figures(tx: &Tx, tenant: &Option<String>) -> Result<Vec<Targ
     let condition = "FROM (SELECT x.rid FROM (SELECT rid, state, tenant, started_at, finished_at FROM waypost.runs ORDER BY rid DESC LIMIT $1) x \
           WHERE x.state = ANY ($2) AND ($3 IS NULL OR x.tenant = $3) AND x.started_at IS NOT NULL AND (x.finished_at IS NULL OR x.finished_at > $4) \
           ORDER BY x.rid DESC LIMIT $5) n JOIN waypost.runs r ON r.rid = n.rid";
-    let (looked_at, most, since) = (LOOKED_AT as i64, MOST_BULK_RUNS as i64, stamp(tx.now - LATELY));
+    let (looked_at, most, since) =
+        (LOOKED_AT_FOR_TARGETS as i64, MOST_BULK_RUNS as i64, stamp(tx.now - LATELY));
     let runs =
         row::select_lean(tx, condition, args![looked_at, codes, tenant.as_deref(), since, most]).await?;
     let runs: Vec<&RunRow> = runs.iter().map(|stored| &*stored.row).collect();

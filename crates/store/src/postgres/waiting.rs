@@ -32,6 +32,14 @@ impl WaitTx for PgTx {
         WHERE r.state / 1000 = 2 AND o.concurrency_key = r.concurrency_key AND q.available_at <= $2 \
           AND (q.priority > r.priority OR q.priority = r.priority AND (q.available_at, q.rid) < (r.available_at, r.rid)) LIMIT $3) c) \
       FROM waypost.runs r WHERE r.run_id = ANY ($1)";
+    const KEYS: &'static str = "SELECT u.tenant, u.name FROM ( \
+        (SELECT DISTINCT h.name, h.tenant FROM waypost.holders h WHERE NOT h.of_queue AND (h.name, h.tenant) > ($1, $2) AND ($3 IS NULL OR h.tenant = $3) \
+          ORDER BY h.name, h.tenant LIMIT $4) \
+        UNION (SELECT l.name, l.tenant FROM waypost.key_limits l WHERE (l.name, l.tenant) > ($1, $2) AND ($3 IS NULL OR l.tenant = $3) \
+          ORDER BY l.name, l.tenant LIMIT $4)) u ORDER BY u.name, u.tenant LIMIT $4";
+    const WAITING_WITH_KEYS: &'static str = "SELECT r.tenant, r.concurrency_key, count(*) FROM ( \
+        (SELECT a.rid, a.seq FROM waypost.blocked a WHERE a.key = ANY ($1) LIMIT 10000) UNION (SELECT q.rid, q.seq FROM waypost.ready q LIMIT 10000)) w \
+      JOIN waypost.runs r ON r.rid = w.rid AND r.seq = w.seq WHERE r.concurrency_key = ANY ($1) AND r.available_at <= $2 GROUP BY r.tenant, r.concurrency_key";
     const MOVED: &'static str = "SELECT r.run_id, (SELECT max(e.at) FROM waypost.events e WHERE e.dst = r.state AND e.rid = r.rid AND e.src IS DISTINCT FROM e.dst \
         AND (e.dst < 2000 OR e.dst BETWEEN 4000 AND 4999 OR e.dst >= 6000)) FROM waypost.runs r WHERE r.run_id = ANY ($1)";
     const RELEASED: &'static str = "SELECT r.run_id, (SELECT e.at FROM waypost.events e WHERE e.rid = r.rid AND e.command = 'release' ORDER BY e.seq DESC LIMIT 1) \

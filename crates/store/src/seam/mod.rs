@@ -22,6 +22,7 @@ pub(crate) mod schedules;
 pub(crate) mod stats;
 pub(crate) mod targets;
 pub(crate) mod verbs;
+pub(crate) mod worked;
 pub(crate) mod workers;
 
 use std::future::Future;
@@ -156,6 +157,8 @@ macro_rules! store_verbs {
             feed(after: Option<u64>, limit: usize) -> Feed;
             /// By name, then by tenant; of one tenant, or of all.
             queues(tenant: Option<String>) -> Vec<QueueRow>;
+            /// Concurrency keys that runs hold, or whose limit somebody has set; by key.
+            keys(filter: KeyFilter) -> Vec<KeyRow>;
             lifecycles() -> Catalog;
             /// By name; of one name the tenant's own before everybody's, and the latest version first.
             playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
@@ -170,6 +173,8 @@ macro_rules! store_verbs {
             tokens(id: Option<String>) -> Vec<TokenRow>;
             /// After a number, oldest first; of one tenant, or of all.
             audits(tenant: Option<String>, after: u64, limit: usize) -> Vec<AuditRow>;
+            /// Before a number, or from the latest on, newest first; of one tenant, or of all.
+            latest_audits(tenant: Option<String>, before: Option<u64>, limit: usize) -> Vec<AuditRow>;
             /// How runs ended lately; of one tenant, or of all.
             stats(tenant: Option<String>) -> Stats;
             /// Who holds runs now, by name and tenant; of one tenant, or of all.
@@ -222,6 +227,9 @@ macro_rules! housekeeping_verbs {
             /// The newest runs that fit, with when they came in, began and ended: figures and charts are made of it. At most
             /// `look_at` runs are read, whether they fit or not, so that it costs the same however many there are.
             sample(filter: Filter, look_at: usize) -> Sample;
+            /// How long each of these was worked, over all attempts: what it waited is left out. None: it never began, or its events are too
+            /// many to be read for this.
+            took(runs: Vec<RunRow>) -> Vec<Option<Span>>;
             /// How bulk changes go, by tenant; of one tenant, or of all.
             target_figures(tenant: Option<String>) -> Vec<TargetFigures>;
             /// An evaluated alert, or what its sinks were told. False: somebody has written it since it was read, and it stays as it is.

@@ -25,8 +25,9 @@ pub struct SampledRun {
     pub lifecycle: Arc<Lifecycle>,
     pub state: StateId,
     pub created_at: Time,
-    pub started_at: Option<Time>,
     pub finished_at: Option<Time>,
+    /// How long it was worked, over all attempts; none if it never began, or its events were too many to be read.
+    pub took: Option<Span>,
 }
 
 impl SampledRun {

@@ -6,10 +6,13 @@ use waypost_kernel::waiting::waits_for_people;
 use waypost_kernel::{Lifecycle, Outcome, Phase, Span, StateId, Time};
 
 use super::run::RunRow;
+use super::sample::SampledRun;
 use super::targets::kind_of_targets;
 
 /// Looking back further would cost more than it tells: beyond these, figures are of the newest runs.
-pub const LOOKED_AT: usize = 200_000;
+pub const LOOKED_AT: usize = 20_000;
+/// Bulk changes take long: those that are worked may have come in before many others.
+pub(crate) const LOOKED_AT_FOR_TARGETS: usize = 200_000;
 pub(crate) const DAY: Span = Span::from_seconds(86_400);
 pub(crate) const WEEK: Span = Span::from_seconds(7 * 86_400);
 
@@ -47,7 +50,7 @@ pub struct Ended {
     pub outcome: Option<Outcome>,
     pub in_24h: u64,
     pub in_7d: u64,
-    /// Of those of 7 days, the ones that were begun, and how long they took in all.
+    /// Of those of 7 days, the ones of which it is known how long they were worked, and how long that is in all.
     pub begun: u64,
     pub took: Span,
 }
@@ -134,6 +137,25 @@ pub struct Holder {
 }
 
 impl Stats {
+    /// Of runs that settled within 7 days.
+    pub(crate) fn of(runs: &[SampledRun], now: Time) -> Stats {
+        let mut stats = Stats::default();
+        for run in runs {
+            let Some(end) = run.finished_at else { continue };
+            stats.add(Ended {
+                lifecycle: run.lifecycle.name.to_string(),
+                status: run.status().to_owned(),
+                outcome: run.outcome(),
+                in_24h: u64::from(end > now - DAY),
+                in_7d: 1,
+                begun: u64::from(run.took.is_some()),
+                took: run.took.unwrap_or(Span::ZERO),
+            });
+        }
+        stats.ended.sort_by(|a, b| (&a.lifecycle, &a.status).cmp(&(&b.lifecycle, &b.status)));
+        stats
+    }
+
     /// Succeeded, of what ended by itself within 24 hours: what was cancelled or skipped says nothing.
     pub fn success_ratio_24h(&self) -> Option<f64> {
         let count = |outcomes: &[Outcome]| -> u64 {
@@ -157,8 +179,8 @@ impl Stats {
         self.for_people.sort_by(|a, b| (&a.lifecycle, &a.status).cmp(&(&b.lifecycle, &b.status)));
     }
 
-    /// One entry per lifecycle and status, whatever their versions; by name.
-    pub(crate) fn add(&mut self, ended: Ended) {
+    /// One entry per lifecycle and status, whatever their versions.
+    fn add(&mut self, ended: Ended) {
         let alike = |it: &&mut Ended| it.lifecycle == ended.lifecycle && it.status == ended.status;
         match self.ended.iter_mut().find(alike) {
             Some(known) => {
@@ -169,7 +191,6 @@ impl Stats {
             }
             None => self.ended.push(ended),
         }
-        self.ended.sort_by(|a, b| (&a.lifecycle, &a.status).cmp(&(&b.lifecycle, &b.status)));
     }
 }
 

@@ -435,6 +435,35 @@ pub struct QueueRow {
     pub oldest_ready_at: Option<Time>,
     pub at_most: Option<u32>,
     pub paused: Option<Pause>,
+    /// Some of the runs that a worker has, the oldest first.
+    pub held_by: Vec<String>,
+}
+
+/// Of those who hold a queue or a key, so many are named in a list.
+pub const MOST_HOLDERS_NAMED: usize = 5;
+
+/// A concurrency key.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeyRow {
+    pub tenant: String,
+    pub key: String,
+    /// How many runs may hold it at once.
+    pub at_most: u64,
+    /// Runs that have it, those whose lease is vacant too.
+    pub held: u64,
+    /// Some of them, the oldest first.
+    pub held_by: Vec<String>,
+    /// Runs that are due and have to wait until they may have it, as far as they were counted.
+    pub waiting: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyFilter {
+    /// Of one tenant, or of all.
+    pub tenant: Option<String>,
+    /// After this key and tenant.
+    pub after: Option<(String, String)>,
+    pub limit: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -14,7 +14,7 @@ use crate::rules::room::Room;
 use crate::seam::error::StoreError;
 use crate::seam::names::{LEAST_PART, NEWEST, is_found, may_begin_an_id, only_one};
 use crate::seam::run::{ItemRow, RunRow, iso, parse_time};
-use crate::seam::verbs::{DEFAULT_TENANT, ItemFilter, ItemPage, Pause, QueueRow};
+use crate::seam::verbs::{DEFAULT_TENANT, ItemFilter, ItemPage, MOST_HOLDERS_NAMED, Pause, QueueRow};
 use crate::sqlite::link::fault::{Fault, Result};
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::primitives::{Primitives, slots};
@@ -123,7 +123,21 @@ pub fn queues(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<QueueRow>> {
     for queue in &mut found {
         settings(tx, queue)?;
     }
+    for (tenant, name, run_id) in holders(tx, tenant)? {
+        let is_it = |queue: &&mut QueueRow| queue.name == name && queue.tenant == tenant;
+        found.iter_mut().filter(is_it).for_each(|queue| queue.held_by.push(run_id.clone()));
+    }
     Ok(found)
+}
+
+/// The oldest runs that are held of each queue: tenant, queue and run id.
+fn holders(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<(String, String, String)>> {
+    let sql = "SELECT b.tenant, h.queue, b.run_id FROM ( \
+        SELECT rid, queue, row_number() OVER (PARTITION BY queue, tenant ORDER BY rid) AS place FROM run_now INDEXED BY run_held \
+          WHERE state & 7 = 2 AND claimed_by IS NOT NULL AND (?1 IS NULL OR tenant = ?1)) h \
+      CROSS JOIN run_born b ON b.rid = h.rid WHERE h.place <= ?2 ORDER BY h.rid";
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    Ok(tx.list(sql, params![tenant.as_deref().map(short), MOST_HOLDERS_NAMED as i64], read)?)
 }
 
 fn settings(tx: &Tx<'_>, queue: &mut QueueRow) -> Result<()> {

@@ -1,25 +1,29 @@
 //! Runs that fit a filter: as a list, and as a sample.
 
 use rusqlite::types::Value;
-use rusqlite::{Row, params, params_from_iter};
+use rusqlite::{Params, Row, params, params_from_iter};
 use waypost_kernel::Time;
 use waypost_kernel::decide::VACANT_FOR_LOST;
 use waypost_kernel::waiting::waits_for_people;
 
 use crate::seam::sample::{SLACK, Sample, SampledRun};
 use crate::seam::verbs::{Filter, Needs, Page};
+use crate::seam::worked::{Begun, Look};
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
-use crate::sqlite::row;
+use crate::sqlite::{row, worked};
 
-/// Where to look for what a filter asks for. A run's children are few, and so is what waits for people: each has an index.
+/// Where to look for what a filter asks for. A run's children are few, and so is what waits for people or is held: each has an index.
 fn places(filter: &Filter) -> &'static str {
     match (&filter.parent, filter.needs) {
         (Some(_), _) => "run_born b CROSS JOIN run_now n ON n.rid = b.rid AND b.parent_run_id = ?18",
         (None, Some(Needs::Person)) => {
             "run_now n INDEXED BY run_people CROSS JOIN run_born b ON b.rid = n.rid AND ?18 IS NULL AND n.state & 7 IN (0, 3)"
         }
-        (None, _) => "run_now n CROSS JOIN run_born b ON b.rid = n.rid AND ?18 IS NULL",
+        (None, Some(Needs::Worker)) => {
+            "run_now n INDEXED BY run_held CROSS JOIN run_born b ON b.rid = n.rid AND ?18 IS NULL AND n.state & 7 = 2"
+        }
+        (None, None) => "run_now n CROSS JOIN run_born b ON b.rid = n.rid AND ?18 IS NULL",
     }
 }
 
@@ -86,17 +90,32 @@ pub fn sample(tx: &Tx<'_>, filter: &Filter, look_at: &usize) -> Result<Sample> {
     let cut = tx.find(sql, params![before, from, *look_at as i64 - 1], read)?;
     let from = cut.map_or(from, |(rid, _)| rid);
     let values = asked(tx, filter, (before, from), *look_at)?;
-    let sql = format!("SELECT n.state, b.at, n.started_at, n.finished_at FROM {}", fitting(filter));
-    let time = |at: Option<i64>| at.map(Time::from_ms);
-    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
-    let mut runs = Vec::new();
-    for (code, created, started, finished) in tx.list(&sql, params_from_iter(values), read)? {
-        let Some((lifecycle, state)) = tx.named(code)?.of else { continue };
-        let created_at = Time::from_ms(created);
-        let (started_at, finished_at) = (time(started), time(finished));
-        runs.push(SampledRun { lifecycle, state, created_at, started_at, finished_at });
-    }
+    let runs = sampled(tx, &fitting(filter), params_from_iter(values))?;
     Ok(Sample { runs, cut_at: cut.map(|(_, at)| Time::from_ms(at)) })
+}
+
+/// What figures are made of, of runs `n` that were born as `b`.
+pub fn sampled(tx: &Tx<'_>, from: &str, values: impl Params) -> Result<Vec<SampledRun>> {
+    let sql = format!(
+        "SELECT n.state, b.at, n.finished_at, n.rid, n.seq, n.started_at, n.fence, n.last_command FROM {from}"
+    );
+    let mut statement = tx.prepare(&sql)?;
+    let mut rows = statement.query(values)?;
+    let (mut runs, mut looks) = (Vec::new(), Vec::new());
+    while let Some(row) = rows.next()? {
+        let Some((lifecycle, state)) = tx.named(row.get(0)?)?.of else { continue };
+        let time = |at: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at)?.map(Time::from_ms));
+        let (created_at, finished_at) = (Time::from_ms(row.get(1)?), time(2)?);
+        let command = row.get_ref(7)?.as_str().unwrap_or_default();
+        let (started_at, fence) = (time(5)?, row.get(6)?);
+        let begun =
+            Begun { lifecycle: &lifecycle, state, last_command: command, fence, started_at, finished_at };
+        looks.push(Look::new(row.get(3)?, row.get(4)?, &begun, tx.now));
+        runs.push(SampledRun { lifecycle, state, created_at, finished_at, took: None });
+    }
+    let took = worked::of_looks(tx, &looks)?;
+    runs.iter_mut().zip(took).for_each(|(run, took)| run.took = took);
+    Ok(runs)
 }
 
 /// Values of [`FITS`].

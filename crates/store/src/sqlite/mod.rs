@@ -16,6 +16,7 @@ mod statement;
 mod stats;
 mod verify;
 mod waiting;
+mod worked;
 
 use std::future::Future;
 use std::path::Path;
@@ -144,6 +145,8 @@ impl Store for SqliteStore {
             made_by(tenant: String, key: String, asked: String) -> Option<RunRow>;
             explain(runs: Vec<RunRow>) -> Vec<RunRow>;
             playbooks(filter: PlaybookFilter) -> Vec<PlaybookRow>;
+            keys(filter: KeyFilter) -> Vec<KeyRow>;
+            latest_audits(tenant: Option<String>, before: Option<u64>, limit: usize) -> Vec<AuditRow>;
         }
     }
     verbs! {
@@ -307,6 +310,9 @@ impl Housekeeping for SqliteStore {
         // It may read many rows.
         read_apart tx list {
             sample(filter: Filter, look_at: usize) -> Sample;
+        }
+        read_apart tx worked {
+            took(runs: Vec<RunRow>) -> Vec<Option<Span>>;
         }
         read_apart tx stats {
             target_figures(tenant: Option<String>) -> Vec<TargetFigures>;

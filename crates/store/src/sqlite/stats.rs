@@ -4,53 +4,36 @@ use std::collections::HashMap;
 
 use rusqlite::{Row, params};
 use serde_json::json;
+use waypost_kernel::Time;
 use waypost_kernel::lifecycle::CANCELLED;
-use waypost_kernel::{Lifecycle, Span, StateId, Time};
+use waypost_kernel::{Lifecycle, StateId};
 
 use crate::engine::turns::{named, short};
 use crate::seam::run::RunRow;
 use crate::seam::stats::{
-    DAY, Ended, Holder, LATELY, LOOKED_AT, MOST_BULK_RUNS, Stats, TargetFigures, WEEK, counts_targets,
-    is_reverted,
+    Holder, LATELY, LOOKED_AT, LOOKED_AT_FOR_TARGETS, MOST_BULK_RUNS, Stats, TargetFigures, WEEK,
+    counts_targets, is_reverted,
 };
 use crate::seam::targets::retried_states;
 use crate::seam::verbs::HOUSEKEEPING;
 use crate::sqlite::layout::AnyText;
 use crate::sqlite::link::fault::Result;
 use crate::sqlite::link::session::Tx;
-use crate::sqlite::row;
+use crate::sqlite::{list, row};
 
 pub fn stats(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Stats> {
-    let sql = "SELECT n.state, count(*) FILTER (WHERE n.finished_at > ?1), count(*), count(n.started_at), \
-        coalesce(sum(n.finished_at - n.started_at), 0) \
-      FROM (SELECT rid, state, queue, started_at, finished_at FROM run_now ORDER BY rid DESC LIMIT ?3) n JOIN run_born b ON b.rid = n.rid \
-      WHERE n.finished_at > ?2 AND (?4 IS NULL OR b.tenant = ?4) AND n.queue <> ?5 GROUP BY n.state";
-    let mut statement = tx.prepare(sql)?;
-    let values = params![(tx.now - DAY).ms(), (tx.now - WEEK).ms(), LOOKED_AT as i64, tenant, HOUSEKEEPING];
-    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?));
-    let rows = statement.query_map(values, read)?;
-    let mut stats = Stats::default();
-    for row in rows {
-        let (code, in_24h, in_7d, begun, took_ms) = row?;
-        let named = tx.named(code)?;
-        let Some((lifecycle, state)) = named.of else { continue };
-        stats.add(Ended {
-            lifecycle: lifecycle.name.to_string(),
-            status: named.name.to_string(),
-            outcome: lifecycle.state(state).outcome,
-            in_24h,
-            in_7d,
-            begun,
-            took: Span::from_ms(took_ms),
-        });
-    }
+    let newest = "(SELECT rid, state, seq, queue, started_at, finished_at, fence, last_command FROM run_now ORDER BY rid DESC LIMIT ?1) n \
+        CROSS JOIN run_born b ON b.rid = n.rid \
+      WHERE n.finished_at > ?2 AND (?3 IS NULL OR b.tenant = ?3) AND n.queue <> ?4 ORDER BY n.rid DESC";
+    let values = params![LOOKED_AT as i64, (tx.now - WEEK).ms(), tenant, HOUSEKEEPING];
+    let mut stats = Stats::of(&list::sampled(tx, newest, values)?, tx.now);
     for_people(tx, tenant, &mut stats)?;
     Ok(stats)
 }
 
 fn for_people(tx: &Tx<'_>, tenant: &Option<String>, stats: &mut Stats) -> Result<()> {
-    let sql = "SELECT n.state, count(*) FROM (SELECT rid, state, queue FROM run_now ORDER BY rid DESC LIMIT ?1) n JOIN run_born b ON b.rid = n.rid \
-      WHERE n.state & 7 IN (0, 3) AND (?2 IS NULL OR b.tenant = ?2) AND n.queue <> ?3 GROUP BY n.state";
+    let sql = "SELECT n.state, count(*) FROM (SELECT rid, state, queue FROM run_now INDEXED BY run_people WHERE state & 7 IN (0, 3) \
+        ORDER BY rid DESC LIMIT ?1) n CROSS JOIN run_born b ON b.rid = n.rid WHERE (?2 IS NULL OR b.tenant = ?2) AND n.queue <> ?3 GROUP BY n.state";
     let values = params![LOOKED_AT as i64, tenant, HOUSEKEEPING];
     for (code, count) in tx.list(sql, values, |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)))? {
         if let Some((lifecycle, state)) = tx.named(code)?.of {
@@ -96,7 +79,7 @@ pub fn target_figures(tx: &Tx<'_>, tenant: &Option<String>) -> Result<Vec<Target
           WHERE n.state IN (SELECT value FROM json_each(?2)) AND (?3 IS NULL OR b.tenant = ?3) AND n.started_at IS NOT NULL \
           AND (n.finished_at IS NULL OR n.finished_at > ?4) ORDER BY n.rid DESC LIMIT ?5";
     let since = (tx.now - LATELY).ms();
-    let values = params![LOOKED_AT as i64, codes, tenant, since, MOST_BULK_RUNS as i64];
+    let values = params![LOOKED_AT_FOR_TARGETS as i64, codes, tenant, since, MOST_BULK_RUNS as i64];
     let mut runs = Vec::new();
     for rid in tx.list(sql, values, |row| row.get::<_, i64>(0))? {
         runs.extend(row::by_rid(tx, rid)?);

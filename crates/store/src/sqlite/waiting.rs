@@ -29,6 +29,19 @@ impl WaitTx for Primitives<'_, '_> {
         WHERE n.state & 7 = 1 AND o.state & 7 = 1 AND o.blocked IN (0, 1) AND o.concurrency_key = n.concurrency_key AND o.tenant = n.tenant \
           AND o.finished_at IS NULL AND o.due_at <= $2 AND (o.priority > n.priority OR o.priority = n.priority AND (o.due_at, o.rid) < (n.due_at, n.rid)) LIMIT $3)) \
       FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id CROSS JOIN run_now n ON n.rid = b.rid";
+    const KEYS: &'static str = "SELECT iif(tenant = '', 'default', tenant), name FROM ( \
+        SELECT * FROM (SELECT DISTINCT concurrency_key AS name, tenant FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND concurrency_key IS NOT NULL \
+          AND state & 7 = 2 AND blocked = 0 AND (concurrency_key, tenant) > ($1, iif($2 = 'default', '', $2)) AND ($3 IS NULL OR tenant = iif($3 = 'default', '', $3)) \
+          ORDER BY concurrency_key, tenant LIMIT $4) \
+        UNION SELECT * FROM (SELECT DISTINCT concurrency_key, tenant FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND concurrency_key IS NOT NULL \
+          AND state & 7 = 2 AND blocked = 1 AND (concurrency_key, tenant) > ($1, iif($2 = 'default', '', $2)) AND ($3 IS NULL OR tenant = iif($3 = 'default', '', $3)) \
+          ORDER BY concurrency_key, tenant LIMIT $4) \
+        UNION SELECT name, iif(tenant = 'default', '', tenant) AS tenant FROM key_limits \
+          WHERE (name, iif(tenant = 'default', '', tenant)) > ($1, iif($2 = 'default', '', $2)) AND ($3 IS NULL OR tenant = $3)) \
+      ORDER BY name, tenant LIMIT $4";
+    const WAITING_WITH_KEYS: &'static str = "SELECT iif(tenant = '', 'default', tenant), concurrency_key, count(*) FROM ( \
+        SELECT tenant, concurrency_key FROM run_now INDEXED BY run_keyed WHERE finished_at IS NULL AND concurrency_key IS NOT NULL AND state & 7 = 1 \
+          AND blocked IN (0, 1) AND concurrency_key = ANY ($1) AND due_at <= $2 LIMIT 10000) GROUP BY tenant, concurrency_key";
     const MOVED: &'static str = "WITH RECURSIVE back(run_id, born, position) AS ( \
         SELECT b.run_id, b.at, n.last FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id CROSS JOIN run_now n ON n.rid = b.rid \
         UNION ALL SELECT k.run_id, k.born, e.prev FROM back k CROSS JOIN run_events e ON e.position = k.position WHERE e.src = e.dst) \

@@ -47,6 +47,22 @@ impl MemoryStore {
             Ok(state.audits.iter().filter(is_asked_for).take(limit.min(MAX_PAGE)).cloned().collect())
         })
     }
+
+    pub(crate) fn latest_audits(
+        &self,
+        tenant: Option<String>,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Reply<'_, Vec<AuditRow>> {
+        self.verb(move |state| {
+            let is_asked_for = |it: &&AuditRow| {
+                before.is_none_or(|before| it.number < before)
+                    && tenant.as_ref().is_none_or(|tenant| *tenant == it.tenant)
+            };
+            let found = state.audits.iter().rev().filter(is_asked_for);
+            Ok(found.take(limit.min(MAX_PAGE)).cloned().collect())
+        })
+    }
 }
 
 impl State {

@@ -8,13 +8,15 @@ use waypost_kernel::tenant::may_mean;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_kernel::{Phase, Span, Time};
 use waypost_store::{
-    Ended, Filter, ForPeople, HOUSEKEEPING, Holder, Needs, PAGE_BYTES, Page, Parts, QueueRow, Reply, Result,
-    RunRow, Sample, SampledRun, Stats, StoreError,
+    Ended, Filter, ForPeople, HOUSEKEEPING, Holder, KeyFilter, KeyRow, Needs, PAGE_BYTES, Page, Parts,
+    QueueRow, Reply, Result, RunRow, Sample, SampledRun, Stats, StoreError,
 };
 
 use super::MemoryStore;
 use super::state::{Entry, State};
 
+/// How many of those who hold a queue or a key are named.
+const NAMED_HOLDERS: usize = 5;
 /// How many of the runs that an ambiguous prefix could mean are named.
 const NAMED: usize = 3;
 
@@ -123,7 +125,13 @@ impl State {
             }
             // What was given back waits as what is ready does.
             match if left.is_some() { Phase::Ready } else { phase } {
-                Phase::Held => queues.entry(of).or_default().held += 1,
+                Phase::Held => {
+                    let queue = queues.entry(of).or_default();
+                    queue.held += 1;
+                    if queue.held_by.len() < NAMED_HOLDERS {
+                        queue.held_by.push(row.id().to_owned());
+                    }
+                }
                 Phase::Ready if at.is_some_and(|at| at <= self.now) => {
                     let queue = queues.entry(of).or_default();
                     queue.ready += 1;
@@ -139,6 +147,40 @@ impl State {
             ..row
         };
         queues.into_iter().map(named).collect()
+    }
+}
+
+impl State {
+    fn keys(&self, filter: &KeyFilter) -> Vec<KeyRow> {
+        let mut keys: BTreeMap<(String, String), KeyRow> = BTreeMap::new();
+        let rows = || self.runs.values().map(|entry| &entry.row);
+        let held = rows().filter(|row| row.phase() == Phase::Held);
+        for (key, row) in held.filter_map(|row| Some((row.concurrency_key.clone()?, row))) {
+            let of = keys.entry((key, row.tenant.clone())).or_default();
+            of.held += 1;
+            if of.held_by.len() < NAMED_HOLDERS {
+                of.held_by.push(row.id().to_owned());
+            }
+        }
+        for (tenant, key) in self.key_limits.keys() {
+            keys.entry((key.clone(), tenant.clone())).or_default();
+        }
+        let is_due = |row: &&RunRow| {
+            row.phase() == Phase::Ready && row.run.available_at.is_some_and(|at| at <= self.now)
+        };
+        for row in rows().filter(is_due) {
+            let of = (row.concurrency_key.clone().unwrap_or_default(), row.tenant.clone());
+            keys.entry(of).and_modify(|of| of.waiting += 1);
+        }
+        let fits = |of: &(String, String)| {
+            filter.after.as_ref().is_none_or(|after| of > after)
+                && filter.tenant.as_ref().is_none_or(|tenant| of.1 == *tenant)
+        };
+        let named = |((key, tenant), row): ((String, String), KeyRow)| {
+            let at_most = self.key_limits.get(&(tenant.clone(), key.clone())).copied().unwrap_or(1);
+            KeyRow { tenant, key, at_most: at_most.into(), ..row }
+        };
+        keys.into_iter().filter(|(of, _)| fits(of)).map(named).take(filter.limit).collect()
     }
 }
 
@@ -185,7 +227,22 @@ fn mentions(row: &RunRow, text: &str) -> bool {
         || Value::Object((*row.metadata).clone()).to_string().contains(text)
 }
 
+/// For how long workers held it, from one event to the next.
+fn held_for(entry: &Entry, now: Time) -> Option<Span> {
+    let ends = entry.events.iter().skip(1).map(|logged| logged.event.at).chain([now]);
+    let each = entry.events.iter().zip(ends).map(|(logged, end)| {
+        let is_held = entry.row.lifecycle.phase(logged.event.to) == Phase::Held;
+        if is_held { (end - logged.event.at).micros() } else { 0 }
+    });
+    let sum = each.sum();
+    entry.row.run.started_at.map(|_| Span::from_micros(sum))
+}
+
 impl MemoryStore {
+    pub(crate) fn keys(&self, filter: KeyFilter) -> Reply<'_, Vec<KeyRow>> {
+        self.verb(move |state| Ok(state.keys(&filter)))
+    }
+
     pub(crate) fn sample(&self, filter: Filter, look_at: usize) -> Reply<'_, Sample> {
         self.verb(move |state| {
             let window = |row: &RunRow| {
@@ -199,8 +256,8 @@ impl MemoryStore {
                 lifecycle: entry.row.lifecycle.clone(),
                 state: entry.row.run.state,
                 created_at: entry.row.run.created_at,
-                started_at: entry.row.run.started_at,
                 finished_at: entry.row.run.finished_at,
+                took: held_for(entry, state.now),
             });
             let is_cut = looked_at.len() == look_at;
             let oldest = looked_at.last().filter(|_| is_cut).map(|entry| entry.row.run.created_at);
@@ -208,10 +265,17 @@ impl MemoryStore {
         })
     }
 
+    pub(crate) fn took(&self, runs: Vec<RunRow>) -> Reply<'_, Vec<Option<Span>>> {
+        self.verb(move |state| {
+            let entry = |row: &RunRow| state.runs.values().find(|entry| entry.row.id() == row.id());
+            Ok(runs.iter().map(|row| entry(row).and_then(|entry| held_for(entry, state.now))).collect())
+        })
+    }
+
     pub(crate) fn stats(&self, tenant: Option<String>) -> Reply<'_, Stats> {
         self.verb(move |state| {
             let mut stats = Stats::default();
-            for row in state.runs.values().map(|entry| &entry.row) {
+            for (entry, row) in state.runs.values().map(|entry| (entry, &entry.row)) {
                 let Some(end) = row.run.finished_at.filter(|end| *end > state.now - WEEK) else { continue };
                 if tenant.as_ref().is_some_and(|tenant| *tenant != row.tenant) || row.queue == HOUSEKEEPING {
                     continue;
@@ -223,7 +287,7 @@ impl MemoryStore {
                     in_24h: u64::from(end > state.now - DAY),
                     in_7d: 1,
                     begun: u64::from(row.run.started_at.is_some()),
-                    took: row.run.started_at.map_or(Span::ZERO, |start| end - start),
+                    took: held_for(entry, state.now).unwrap_or(Span::ZERO),
                 };
                 let alike = |it: &&mut Ended| it.lifecycle == ended.lifecycle && it.status == ended.status;
                 match stats.ended.iter_mut().find(alike) {

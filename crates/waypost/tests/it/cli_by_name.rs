@@ -255,7 +255,7 @@ fn what_cannot_be_worked_here_is_neither_taken_nor_given_back() {
     // The database knows the name, and nobody is there to work it.
     shop.run(&["run", "start", "excl", "--input", "env=x", "--here"]).expect(2, &["is not here"]);
     let waited = ["run", "start", "excl", "--input", "env=x", "--wait", "--timeout", "3s"];
-    shop.run(&waited).expect(124, &["no live worker"]);
+    shop.run(&waited).expect(124, &["goes on: waypost run watch"]);
     let events = shop.ok(&["run", "events", "@1"]);
     assert!(!events.contains("claim") && !events.contains("release"), "{events}");
 }

@@ -339,6 +339,10 @@ requests! {
         optional cursor: Option<String> = Kind::Text(1_024), "From `next_cursor` of the page before.";
         optional by_tenant: bool = Kind::Boolean, "Only who holds runs, with a row for each tenant whose runs one holds.";
     }
+    KEYS_QUERY "KeysQuery" KeysQuery {
+        optional limit: Limit = PAGE, LIMIT_TEXT;
+        optional cursor: Option<String> = Kind::Text(1_024), "From `next_cursor` of the page before.";
+    }
     EVENTS_QUERY "EventsQuery" EventsQuery {
         optional after: Option<u64> = COUNT, "Only events after this seq.";
         optional wait_ms: Option<i64> = WAIT, "If there is none yet, how long to wait for one.";
@@ -380,6 +384,8 @@ requests! {
     }
     AUDIT_QUERY "AuditQuery" AuditQuery {
         optional after: Option<u64> = COUNT, "Only entries after this number.";
+        optional latest: bool = Kind::Boolean, "The newest first, in place of the oldest; `after` does not count then.";
+        optional before: Option<u64> = COUNT, "With `latest`: only entries before this number.";
         optional limit: Limit = PAGE, LIMIT_TEXT;
     }
     REMOVING_QUERY "RemovingQuery" RemovingQuery {

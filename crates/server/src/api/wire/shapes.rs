@@ -3,7 +3,7 @@
 
 use waypost_kernel::text::MAX_PAGE;
 use waypost_schema::{Field, Kind, Shape, joined, needed, optional};
-pub use waypost_store::wire::{EVENT, ITEM, LISTED_RUN, QUEUE, RUN};
+pub use waypost_store::wire::{EVENT, ITEM, KEY, LISTED_RUN, QUEUE, RUN};
 
 use super::kinds::{COUNT, LONG, NAME, TIME, list};
 use super::requests::MOST_OF_A_BATCH;
@@ -81,6 +81,10 @@ shapes! {
         needed("repeated", Kind::Boolean, "Whether the event was known already."),
     ];
     QUEUES "Queues" [needed("queues", list(&Kind::Of(&QUEUE), 100_000), "Queues by name, then by tenant.")];
+    KEYS "Keys" [
+        needed("keys", list(&Kind::Of(&KEY), 500), "Concurrency keys, by key."),
+        optional("next_cursor", LONG, "What to ask `cursor` for the next page; null at the end."),
+    ];
     WORKER "Worker" [
         needed("name", NAME, "The worker's name."),
         needed("tenant", NAME, "The tenant whose runs the worker takes; `*` is all of them."),
@@ -106,7 +110,7 @@ shapes! {
         optional("outcome", NAME, "How that state is counted."),
         needed("in_24h", COUNT, "How many ended within 24 hours."),
         needed("in_7d", COUNT, "How many ended within 7 days."),
-        optional("mean_duration_ms", COUNT, "Their mean duration from start to end, within 7 days."),
+        optional("mean_duration_ms", COUNT, "For how long they were worked, over all attempts: the mean of 7 days."),
     ];
     FOR_PEOPLE "ForPeople" [
         needed("lifecycle", NAME, "The lifecycle of these runs."),
@@ -114,11 +118,11 @@ shapes! {
         needed("count", COUNT, "How many there are."),
     ];
     STATS "Stats" [
-        needed("for_people", list(&Kind::Of(&FOR_PEOPLE), 10_000), "Runs that wait for a person to decide, of the newest 200,000 runs."),
+        needed("for_people", list(&Kind::Of(&FOR_PEOPLE), 10_000), "Runs that wait for a person to decide, of each status the newest 20,000."),
         needed("queue_depth", COUNT, "Runs that wait and are due, in all queues."),
         optional("worker_utilisation", Kind::Any, "Slots in use, of those known; from 0 to 1."),
         optional("success_rate_24h", Kind::Any, "Runs that succeeded, of those that ended by themselves; from 0 to 1."),
-        needed("ended", list(&Kind::Of(&ENDED), 10_000), "What settled within 7 days, of the newest 200,000 runs."),
+        needed("ended", list(&Kind::Of(&ENDED), 10_000), "What settled within 7 days, of the newest 20,000 runs."),
         needed("queues", list(&Kind::Of(&QUEUE), 100_000), "Queues by name, then by tenant."),
     ];
     LIFECYCLE "Lifecycle" [

@@ -4,6 +4,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 use waypost_kernel::{Outcome, Phase, Span, Time};
 
+use super::bulk::alerts::{is_critical, is_firing};
+use super::people::waiting;
 use super::runs;
 use crate::answer::Result;
 use crate::call::Call;
@@ -28,12 +30,15 @@ pub async fn page(call: Call) -> Result {
     let schedules = ask(&call, "listSchedules", &[], &[("limit", "50")]).await?;
     let orphaned = runs::find(&call, "needs:worker", "", "").await?;
     let orphaned = format!("{}{}", orphaned.runs.len(), if orphaned.next.is_some() { "+" } else { "" });
+    let for_people = waiting::count(&call).await?;
+    let latest = &latest.runs[..latest.runs.len().min(MOST_RUNS)];
+    let took = runs::took(&call, latest).await?;
     let content = html! {
         h1 { "Overview" }
-        @if latest.runs.is_empty() { (welcome()) }
+        @if latest.is_empty() { (welcome()) }
         div #figures data-part {
             (firing(&alerts, now))
-            (figures(&stats, &activity, &orphaned, now))
+            (figures(&stats, &activity, [&for_people, &orphaned], now))
             @if !list(&activity, "lifecycles").is_empty() { section.card { h2 { "Lifecycles" } (lifecycles(&activity)) } }
             div.columns {
                 section.card { h2 { "Ended in 24 hours" } (ended(&stats)) }
@@ -42,10 +47,10 @@ pub async fn page(call: Call) -> Result {
                     section.card { h2 { "Next fires" } (fires(&schedules, now)) }
                 }
             }
-            @if !latest.runs.is_empty() {
+            @if !latest.is_empty() {
                 section {
                     h2 { "Latest runs" }
-                    (runs::table(&latest.runs[..latest.runs.len().min(MOST_RUNS)], now))
+                    (runs::table(latest, &took, now))
                     p { a href="/runs" { "All runs" } }
                 }
             }
@@ -61,14 +66,17 @@ pub async fn page(call: Call) -> Result {
 
 /// Alerts that fire now, before everything else.
 fn firing(alerts: &Value, now: Time) -> Markup {
-    let firing = || list(alerts, "alerts").iter().filter(|it| text(it, "status") == "firing");
+    let mut firing: Vec<&Value> = list(alerts, "alerts").iter().filter(|it| is_firing(it)).collect();
+    firing.sort_by_key(|alert| !is_critical(alert));
+    let tone = |alert: &Value| if is_critical(alert) { "alert" } else { "waits" };
     html! {
-        @if firing().next().is_some() {
+        @if !firing.is_empty() {
             section.card {
-                h2 { "Alerts that fire" }
-                ul.plain {
-                    @for alert in firing() {
-                        li { strong { (shown(text(alert, "name"))) } " " (shown(text(alert, "subject"))) " " span.why { (shown(text(alert, "summary"))) " · " (ago(time(alert, "fired_at"), now)) } }
+                h2 { a href="/alerts" { "Alerts that fire" } }
+                @for alert in firing {
+                    p class=(tone(alert)) {
+                        b { (shown(text(alert, "severity"))) ": " (shown(text(alert, "name"))) } " " (shown(text(alert, "subject"))) " "
+                        (shown(text(alert, "summary"))) " · " (ago(time(alert, "fired_at"), now))
                     }
                 }
             }
@@ -90,8 +98,7 @@ fn welcome() -> Markup {
     }
 }
 
-fn figures(stats: &Value, activity: &Value, orphaned: &str, now: Time) -> Markup {
-    let for_people: u64 = list(stats, "for_people").iter().filter_map(|it| it["count"].as_u64()).sum();
+fn figures(stats: &Value, activity: &Value, [for_people, orphaned]: [&str; 2], now: Time) -> Markup {
     let percent =
         |name: &str| stats[name].as_f64().map_or("–".to_owned(), |ratio| format!("{:.0} %", ratio * 100.0));
     let oldest = list(stats, "queues").iter().filter_map(|queue| time(queue, "oldest_ready_at")).min();
@@ -104,7 +111,7 @@ fn figures(stats: &Value, activity: &Value, orphaned: &str, now: Time) -> Markup
     };
     html! {
         dl.figures.eight {
-            (figure("Wait for you", &for_people.to_string(), "/waiting", for_people > 0))
+            (figure("Wait for you", for_people, "/waiting", for_people != "0"))
             (figure("Orphaned", orphaned, "/runs?filter=needs%3Aworker", orphaned != "0"))
             (figure("Wait for a worker", &stats["queue_depth"].as_u64().unwrap_or(0).to_string(), "/queues", false))
             (figure("Oldest of them", &oldest, "/queues", false))
@@ -172,8 +179,8 @@ fn ended(stats: &Value) -> Markup {
     html! {
         @if rows.is_empty() { p.hint { "Nothing ended." } }
         @else {
-            table.bars {
-                thead.unseen { tr { th scope="col" { "State" } th scope="col" { "Lifecycle" } th scope="col" { "How many" } th scope="col" { "Mean time" } } }
+            div.scrolls tabindex="0" role="region" aria-label="Ended in 24 hours" { table.bars {
+                thead { tr { th scope="col" { "State" } th scope="col" { "Lifecycle" } th scope="col" { "24 hours" } th scope="col" { "Mean, 7 days" } } }
                 @for row in rows {
                     @let outcome = Outcome::ALL.into_iter().find(|it| it.name() == text(row, "outcome"));
                     tr {
@@ -183,7 +190,7 @@ fn ended(stats: &Value) -> Markup {
                         td.num { @if let Some(ms) = row["mean_duration_ms"].as_i64() { (lasted(Span::from_ms(ms))) } }
                     }
                 }
-            }
+            } }
         }
     }
 }

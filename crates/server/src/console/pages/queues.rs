@@ -1,4 +1,4 @@
-//! Queues: what waits in each, how many are worked at once, and whether workers take any.
+//! Queues and concurrency keys: what waits for each, how many are worked at once, which runs these are, and whether workers take any.
 
 use maud::{Markup, html};
 use serde_json::{Map, Value};
@@ -9,7 +9,9 @@ use crate::call::Call;
 use crate::console::ask::{ask, encoded, may, tell};
 use crate::console::form::Form;
 use crate::console::layout::{Live, Nav, Sheet, answered};
-use crate::console::parts::{ago, button_with_reason, copied, empty, hidden, list, now, shown, text, time};
+use crate::console::parts::{
+    ago, asked, button_with_reason, copied, empty, hidden, list, next_page, now, run_link, shown, text, time,
+};
 use crate::console::{see, session};
 use crate::problem::{INVALID_INPUT, NOT_FOUND, Problem};
 
@@ -24,14 +26,16 @@ pub async fn page(call: Call) -> Result {
     let found = ask(&call, "listQueues", &[], &[]).await?;
     let all = list(&found, "queues");
     let queues = &all[..all.len().min(MOST)];
+    let cursor = asked(&call, "cursor").unwrap_or_default();
+    let keys = ask(&call, "listKeys", &[], &[("cursor", cursor), ("limit", "100")]).await?;
     let content = html! {
-        h1 { "Queues" }
+        h1 { "Queues and keys" }
         div #rows data-part {
             @if queues.is_empty() { (empty("No queue has runs, a limit or a pause. A run makes the queue that it names:", Some("waypost run start --queue builds -- echo hi"))) }
             @else {
                 table.list {
                     thead { tr {
-                        th scope="col" { "Queue" } th.num scope="col" { "Ready" } th.num scope="col" { "Held" } th.wide.num scope="col" { "Scheduled" }
+                        th scope="col" { "Queue" } th.num scope="col" { "Ready" } th scope="col" { "Held" } th.wide.num scope="col" { "Scheduled" }
                         th.wide scope="col" { "Oldest" } th scope="col" { span.unseen { "Actions" } }
                     } }
                     tbody { @for queue in queues { (line(&call, queue, now)) } }
@@ -39,6 +43,9 @@ pub async fn page(call: Call) -> Result {
                 @if all.len() > queues.len() { p.hint { "The first " (MOST) " of " (all.len()) "; the others: " (copied("waypost queue stats")) } }
             }
         }
+        h2 { "Concurrency keys" }
+        div #keys data-part { (keys_table(&call, list(&keys, "keys"))) }
+        (next_page("/queues", &[], keys["next_cursor"].as_str()))
     };
     Ok(answered(&call, 200, &Sheet { title: "Queues", nav: Nav::Queues, live: Some(Live::Polled) }, &content))
 }
@@ -57,10 +64,60 @@ fn line(call: &Call, queue: &Value, now: Time) -> Markup {
                 @if queue["orphaned"].as_u64() > Some(0) { span.warn { (queue["orphaned"]) " orphaned" } }
             }
             td.num { (queue["ready"]) }
-            td.num { (queue["held"]) @if let Some(most) = queue["at_most"].as_u64() { " of " (most) } }
+            td { span.num { (queue["held"]) @if let Some(most) = queue["at_most"].as_u64() { " of " (most) } } (holders(queue)) }
             td.wide.num { (queue["scheduled"]) }
             td.wide { (ago(time(queue, "oldest_ready_at"), now)) }
             td { @if may(call, "pauseQueue") { (actions(call, queue, name)) } }
+        }
+    }
+}
+
+/// Some of the runs that hold it.
+fn holders(of: &Value) -> Markup {
+    let (held, named) = (of["held"].as_u64().unwrap_or_default(), list(of, "held_by"));
+    html! {
+        @if !named.is_empty() {
+            span.why { "by " @for (at, run) in named.iter().filter_map(Value::as_str).enumerate() { @if at > 0 { ", " } (run_link(run)) }
+                @if let Some(more) = held.checked_sub(named.len() as u64).filter(|more| *more > 0) { " and " (more) " more" } }
+        }
+    }
+}
+
+fn keys_table(call: &Call, keys: &[Value]) -> Markup {
+    html! {
+        @if keys.is_empty() { p.empty { "No key is held, and none has a limit of its own. Runs with the same concurrency key are worked one at a time." } }
+        @else {
+            table.list {
+                thead { tr { th scope="col" { "Key" } th scope="col" { "Held" } th.num scope="col" { "Wait" } th scope="col" { span.unseen { "Actions" } } } }
+                tbody { @for key in keys { (key_line(call, key)) } }
+            }
+        }
+    }
+}
+
+fn key_line(call: &Call, key: &Value) -> Markup {
+    let name = text(key, "key");
+    html! {
+        tr data-row {
+            td.main { b { (shown(name)) } @if call.caller.is_everybodys { " " span.hint { (shown(text(key, "tenant"))) } } }
+            td { span.num { (key["held"]) " of " (key["at_most"]) } (holders(key)) }
+            td.num { (key["waiting"]) }
+            td { @if may(call, "limitKey") { div.actions { (limit(call, &format!("/keys/{}/limit", encoded(name)), &key["at_most"], "1")) } } }
+        }
+    }
+}
+
+/// How many may be held at once.
+fn limit(call: &Call, action: &str, at_most: &Value, otherwise: &str) -> Markup {
+    html! {
+        details.act {
+            summary.button { "limit" }
+            form method="post" action=(action) {
+                (hidden(&session::form_token(call)))
+                label { "At once, at most" input name="at_most" inputmode="numeric" value=[at_most.as_u64()] placeholder=(otherwise); }
+                label { "Reason" input name="reason" maxlength="1024"; }
+                button.primary type="submit" { "limit" }
+            }
         }
     }
 }
@@ -71,15 +128,7 @@ fn actions(call: &Call, queue: &Value, name: &str) -> Markup {
         div.actions {
             @if queue[PAUSE].is_object() { (button_with_reason(call, &format!("{own}/resume"), "resume")) }
             @else { (button_with_reason(call, &format!("{own}/pause"), "pause")) }
-            details.act {
-                summary.button { "limit" }
-                form method="post" action={ (own) "/limit" } {
-                    (hidden(&session::form_token(call)))
-                    label { "At once, at most" input name="at_most" inputmode="numeric" value=[queue["at_most"].as_u64()] placeholder="no limit"; }
-                    label { "Reason" input name="reason" maxlength="1024"; }
-                    button.primary type="submit" { "limit" }
-                }
-            }
+            (limit(call, &format!("{own}/limit"), &queue["at_most"], "no limit"))
         }
     }
 }
@@ -94,16 +143,28 @@ pub async fn post(call: Call, raw: Vec<u8>) -> Result {
         "pause" => "pauseQueue",
         "resume" => "resumeQueue",
         "limit" => {
-            let wrong = |_| {
-                Problem::field(&INVALID_INPUT, "at_most", "must be a whole number, or empty for no limit")
-            };
-            let most =
-                form.get("at_most").map(|text| text.trim().parse::<u32>().map_err(wrong)).transpose()?;
-            body.insert("at_most".into(), most.map_or(Value::Null, Value::from));
+            body.insert("at_most".into(), at_most(&form)?);
             "limitQueue"
         }
         _ => return Err(Problem::new(&NOT_FOUND, "a queue has no such command")),
     };
     tell(&call, route, &[("queue", &call.path("queue"))], body).await?;
+    Ok(see("/queues"))
+}
+
+/// Null if it is left to the default.
+fn at_most(form: &Form) -> Result<Value> {
+    let wrong = |_| Problem::field(&INVALID_INPUT, "at_most", "must be a whole number, or empty for none");
+    let most = form.get("at_most").map(|text| text.trim().parse::<u32>().map_err(wrong)).transpose()?;
+    Ok(most.map_or(Value::Null, Value::from))
+}
+
+pub async fn limit_key(call: Call, raw: Vec<u8>) -> Result {
+    let form = Form::of_page(&call, &raw)?;
+    let mut body = Map::from_iter([("at_most".to_owned(), at_most(&form)?)]);
+    if let Some(reason) = form.get("reason") {
+        body.insert("reason".into(), reason.into());
+    }
+    tell(&call, "limitKey", &[("key", &call.path("key"))], body).await?;
     Ok(see("/queues"))
 }

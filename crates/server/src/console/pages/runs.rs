@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use serde_json::Value;
-use waypost_kernel::Time;
+use waypost_kernel::{Span, Time};
 use waypost_store::{Filter, Page, RunRow, iso};
 
 use super::{export, many};
@@ -12,7 +12,9 @@ use crate::api::runs::{check_filter, listed};
 use crate::call::Call;
 use crate::console::draw::strip;
 use crate::console::layout::{Live, Nav, Sheet, answered};
-use crate::console::parts::{self, ago, asked, empty, hidden, next_page, now, run_path, shown, state, took};
+use crate::console::parts::{
+    self, ago, asked, empty, hidden, next_page, now, run_path, shown, state, worked,
+};
 use crate::console::{ask, filter as bar_text, session};
 use crate::problem::{INVALID_QUERY, Problem};
 
@@ -40,12 +42,13 @@ pub async fn page(call: Call) -> Result {
         }
         Err(problem) => return Err(problem),
     };
+    let took = took(&call, &found.runs).await?;
     let content = html! {
         h1 { "Runs" }
         (bar(&filter, wrong.as_deref()))
         div #strip data-part { (strip::brush(&activity, &filter)) }
         div #rows data-part {
-            @if !found.runs.is_empty() { (selectable(&call, &found, &filter, now)) }
+            @if !found.runs.is_empty() { (selectable(&call, &found, &took, &filter, now)) }
             @else if wrong.is_some() {}
             @else if filter.is_empty() { (empty("No run yet. Start one:", Some("waypost run start --wait -- echo hi"))) }
             @else { (empty("No run matches.", None)) }
@@ -125,9 +128,9 @@ fn foot(filter: &str, next: Option<&str>) -> Markup {
 }
 
 /// The list with a box before each run, for who may do something about many at once.
-fn selectable(call: &Call, found: &Page, filter: &str, now: Time) -> Markup {
+fn selectable(call: &Call, found: &Page, took: &[Option<Span>], filter: &str, now: Time) -> Markup {
     if !ask::may(call, "commandRuns") {
-        return table(&found.runs, now);
+        return table(&found.runs, took, now);
     }
     let commands = many::commands(found);
     html! {
@@ -142,16 +145,21 @@ fn selectable(call: &Call, found: &Page, filter: &str, now: Time) -> Markup {
                 button type="submit" { "Go on…" }
                 @if !filter.is_empty() { button type="submit" name="all" value="yes" { "With all that match…" } }
             }
-            (rows(&found.runs, now, true))
+            (rows(&found.runs, took, now, true))
         }
     }
 }
 
-pub fn table(runs: &[RunRow], now: Time) -> Markup {
-    rows(runs, now, false)
+pub fn table(runs: &[RunRow], took: &[Option<Span>], now: Time) -> Markup {
+    rows(runs, took, now, false)
 }
 
-fn rows(runs: &[RunRow], now: Time, has_boxes: bool) -> Markup {
+/// How long each was worked, by the one function that figures and charts have it from.
+pub async fn took(call: &Call, runs: &[RunRow]) -> Result<Vec<Option<Span>>> {
+    Ok(call.app.store.took(runs.to_vec()).await?)
+}
+
+fn rows(runs: &[RunRow], took: &[Option<Span>], now: Time, has_boxes: bool) -> Markup {
     html! {
         table.list {
             thead {
@@ -165,12 +173,12 @@ fn rows(runs: &[RunRow], now: Time, has_boxes: bool) -> Markup {
                     th.wide scope="col" { "Took" }
                 }
             }
-            tbody { @for row in runs { (line(row, now, has_boxes)) } }
+            tbody { @for (row, took) in runs.iter().zip(took) { (line(row, *took, now, has_boxes)) } }
         }
     }
 }
 
-fn line(row: &RunRow, now: Time, has_box: bool) -> Markup {
+fn line(row: &RunRow, took: Option<Span>, now: Time, has_box: bool) -> Markup {
     let why = row.waiting().map(|waiting| waiting.text.as_str());
     let why = why.or(row.run.failure.as_ref().map(|failure| &*failure.message)).filter(|why| !why.is_empty());
     html! {
@@ -185,7 +193,7 @@ fn line(row: &RunRow, now: Time, has_box: bool) -> Markup {
             td.wide { (chip("lifecycle", &row.lifecycle.name)) }
             td.wide { (chip("queue", &row.queue)) }
             td.when { (ago(Some(row.run.created_at), now)) }
-            td.wide { (took(row.run.started_at, row.run.finished_at, now)) }
+            td.wide { (worked(took, row, now)) }
         }
     }
 }

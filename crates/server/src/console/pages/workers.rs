@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 use waypost_kernel::Time;
+use waypost_store::LIVE;
 
 use crate::answer::Result;
 use crate::call::Call;
@@ -14,7 +15,9 @@ pub async fn page(call: Call) -> Result {
     let now = now(&call).await?;
     let cursor = asked(&call, "cursor").unwrap_or_default();
     let found = ask(&call, "listWorkers", &[], &[("cursor", cursor), ("limit", "100")]).await?;
-    let workers = list(&found, "workers");
+    // Of those on the page: who was seen last stands first, and who never gave a sign of life last.
+    let mut workers: Vec<&Value> = list(&found, "workers").iter().collect();
+    workers.sort_by_key(|worker| std::cmp::Reverse(time(worker, "seen_at")));
     let content = html! {
         h1 { "Workers" }
         div #rows data-part {
@@ -46,11 +49,24 @@ fn line(worker: &Value, now: Time) -> Markup {
             td.num {
                 (worker["busy"]) @if let Some(slots) = worker["slots"].as_u64() { " of " (slots) " " meter min="0" max=(slots) value=(worker["busy"].as_u64().unwrap_or(0)) {} }
             }
-            td { (ago(time(worker, "seen_at"), now)) }
+            td { (sign_of_life(worker, now)) }
             td.wide { (names("queues")) }
             td.wide { (takes(worker, &names("playbooks"))) }
             td.wide { (shown(text(worker, "version"))) }
         }
+    }
+}
+
+/// By the rule that says whether a run has a worker to wait for: one that was silent for longer does not count.
+fn sign_of_life(worker: &Value, now: Time) -> Markup {
+    let seen = time(worker, "seen_at");
+    html! {
+        @match seen {
+            Some(at) if now - at <= LIVE => (ago(seen, now)),
+            Some(_) => { span class="badge outcome-failed" { span aria-hidden="true" { "✕" } " gone" } " since " (ago(seen, now)) },
+            None => span.none { "never" },
+        }
+        @if let Some(until) = time(worker, "stale_after").filter(|until| *until < now) { span.warn { "its lease ran out " (ago(Some(until), now)) } }
     }
 }
 

@@ -253,7 +253,7 @@ pub async fn a_sample_has_the_newest_runs_that_fit(store: &dyn Database) {
     let told: Vec<(&str, bool, bool)> = found
         .runs
         .iter()
-        .map(|it| (it.status(), it.started_at.is_some(), it.finished_at.is_some()))
+        .map(|it| (it.status(), it.took.is_some(), it.finished_at.is_some()))
         .collect();
     assert_eq!(told, [("queued", false, false), ("success", true, true)]);
     assert_eq!((found.runs[0].created_at, found.cut_at), (waiting.run.created_at, None));

@@ -438,6 +438,7 @@ topics! {
     stats:
         what_ended_lately_is_counted
         durations_are_from_start_to_end
+        durations_are_of_all_attempts_and_of_work_alone
         figures_are_of_one_tenant_or_of_all
         holders_are_counted_by_name;
     why_it_waits:

@@ -1,7 +1,7 @@
 //! Figures.
 
-use waypost_kernel::Outcome;
-use waypost_store::{Database, NewRun, Stats};
+use waypost_kernel::{Outcome, Span};
+use waypost_store::{CommandWrite, Database, Filter, NewRun, Stats};
 
 use super::kit::*;
 
@@ -37,6 +37,41 @@ pub async fn durations_are_from_start_to_end(store: &dyn Database) {
     let stats = store.stats(None).await.unwrap();
     let mean = stats.ended[0].mean_seconds().unwrap();
     assert!((30.0..90.0).contains(&mean), "{mean}");
+}
+
+/// What it waited between its attempts is left out, and no attempt is: not by a retry, which sets `started_at` anew, and not by a pause.
+pub async fn durations_are_of_all_attempts_and_of_work_alone(store: &dyn Database) {
+    let claimed = held_run(store, rule(&["a", "b"])).await;
+    advance(store, 9).await;
+    move_items(store, &claimed, "target", &[("a", "APPLIED"), ("b", "FAILED")]).await.unwrap();
+    let partial = finish(store, &claimed, "PARTIAL").await.unwrap();
+    advance(store, 10_000).await;
+    command(store, partial.id(), "retry").await.unwrap();
+    let again = store.claim_run(partial.id().into(), "w2".into()).await.unwrap();
+    move_items(store, &again, "target", &[("b", "APPLIED")]).await.unwrap();
+    let rule = finish(store, &again, "APPLIED").await.unwrap();
+    assert!(rule.run.finished_at.unwrap() - rule.run.started_at.unwrap() < Span::from_seconds(9));
+
+    let claimed = begun_run(store, job(&["a"])).await;
+    advance(store, 20).await;
+    let because = CommandWrite { reason: Some("lunch".into()), ..asking(claimed.run.id(), "pause") };
+    store.command(because).await.unwrap();
+    finish(store, &claimed, "paused").await.unwrap();
+    advance(store, 10_000).await;
+    let job = command(store, claimed.run.id(), "cancel").await.unwrap();
+    let waiting = put(store, deploy()).await;
+
+    let took = store.took(vec![rule, job, waiting]).await.unwrap();
+    assert!(about(took[0].unwrap(), 9) && about(took[1].unwrap(), 20) && took[2].is_none(), "{took:?}");
+    let all = Filter { tenant: TENANT.into(), ..Filter::default() };
+    let sampled: Vec<_> = store.sample(all, 10).await.unwrap().runs.iter().rev().map(|run| run.took).collect();
+    assert_eq!(sampled, took);
+    let stats = store.stats(None).await.unwrap();
+    let means = ["APPLIED", "cancelled"].map(|status| {
+        let ended = stats.ended.iter().find(|it| it.status == status).unwrap();
+        Span::from_ms((ended.mean_seconds().unwrap() * 1_000.0).round() as i64)
+    });
+    assert_eq!(means.map(Some), [took[0], took[1]].map(|took| took.map(|took| Span::from_ms(took.ms()))));
 }
 
 pub async fn figures_are_of_one_tenant_or_of_all(store: &dyn Database) {

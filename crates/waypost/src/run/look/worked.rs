@@ -1,8 +1,7 @@
 //! How long a run was worked: the time that workers held it, and not that in which it waited for them or for people.
 
-use waypost_kernel::lifecycle::Transition;
 use waypost_kernel::{Phase, Span, Time};
-use waypost_store::{EventRow, RunRow, Store};
+use waypost_store::{EventRow, RunRow, Store, WorkBegun};
 
 use super::events::all_events;
 use crate::output::Result;
@@ -17,7 +16,8 @@ pub async fn of_list(store: &dyn Store, runs: &[RunRow], now: Time) -> Result<Ve
     let mut read = 0;
     let mut all = Vec::with_capacity(runs.len());
     for run in runs {
-        let from_events = needs_events(run);
+        let begun = WorkBegun::from(run);
+        let from_events = begun.may_have_waited();
         if from_events && (read == MOST_READ || run.run.seq > MOST_EVENTS) {
             all.push(None);
             continue;
@@ -26,23 +26,10 @@ pub async fn of_list(store: &dyn Store, runs: &[RunRow], now: Time) -> Result<Ve
         all.push(match (run.run.started_at, from_events) {
             (None, _) => None,
             (Some(_), true) => Some(worked(run, &all_events(store, run.id(), 0).await?, now)),
-            (Some(start), false) => Some(run.run.finished_at.unwrap_or(now) - start),
+            (Some(_), false) => begun.since_start(now),
         });
     }
     Ok(all)
-}
-
-/// Whether it may have waited between its start and its end.
-fn needs_events(run: &RunRow) -> bool {
-    let (lifecycle, last) = (&run.lifecycle, &run.run);
-    let may_be_last = |row: &&Transition| row.to == last.state && *row.command == *last.last_command;
-    let mut moves = lifecycle.transitions.iter().filter(may_be_last);
-    let has_waited = match run.phase() {
-        Phase::Held => false,
-        Phase::Settled => moves.any(|row| lifecycle.phase(row.from) != Phase::Held),
-        _ => true,
-    };
-    last.started_at.is_some() && (last.fence > 1 || has_waited)
 }
 
 /// From its events; all of them, in order.
@@ -51,20 +38,7 @@ pub fn worked(run: &RunRow, events: &[EventRow], now: Time) -> Span {
         let known = run.lifecycle.state_named(state);
         known.is_some_and(|state| run.lifecycle.phase(state) == Phase::Held)
     };
-    let mut worked = Span::ZERO;
-    let mut held_since: Option<Time> = None;
-    for event in events {
-        match (held_since, is_held(&event.to)) {
-            (None, true) => held_since = Some(event.at),
-            (Some(since), false) => {
-                worked = Span::from_micros(worked.micros() + (event.at - since).micros());
-                held_since = None;
-            }
-            _ => {}
-        }
-    }
-    let open = held_since.map_or(Span::ZERO, |since| now - since);
-    Span::from_micros(worked.micros() + open.micros())
+    waypost_store::worked(events.iter().map(|event| (is_held(&event.to), event.at)), now)
 }
 
 /// Since when it is in its state.

@@ -3,7 +3,13 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use waypost_store::{CommandWrite, NewItem, NewRun};
+use waypost_kernel::Span;
+use waypost_kernel::breaker::Settings;
+use waypost_kernel::destination::Limit;
+use waypost_store::{
+    Admit, AgentChange, AgentWrite, CommandWrite, Database, NewItem, NewRun, OfferedPlaybook, SilenceAlert,
+    Who,
+};
 
 use super::browser::Browser;
 use crate::support::Shop;
@@ -11,6 +17,22 @@ use crate::support::Shop;
 fn texts() -> Vec<String> {
     waypost_testkit::HOSTILE.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
+
+const PAGES: [&str; 13] = [
+    "/",
+    "/runs",
+    "/queues",
+    "/audit",
+    "/waiting",
+    "/schedules",
+    "/playbooks",
+    "/proposals",
+    "/agents",
+    "/alerts",
+    "/dlq",
+    "/destinations",
+    "/workers",
+];
 
 /// Of each in a text.
 const TOGETHER: usize = 4;
@@ -45,8 +67,41 @@ async fn write(shop: &Shop, texts: &[String]) -> Vec<String> {
         let _ = store.command(cancel).await;
         ids.push(run_id);
     }
+    beside_runs(&*store, texts).await;
     ids
 }
+
+/// The same in what else people write: playbooks, agents, alerts and destinations.
+async fn beside_runs(store: &dyn Database, texts: &[String]) {
+    for (at, text) in texts.chunks(TOGETHER).map(|some| some.join(" ")).enumerate().take(MOST_BESIDE) {
+        let offered = OfferedPlaybook {
+            tenant: "default".into(),
+            name: text.clone(),
+            hash: String::new(),
+            file: text.clone(),
+            text: String::new(),
+            by: text.clone(),
+        };
+        let _ = store.offer_playbooks(vec![offered]).await;
+        let agent =
+            AgentWrite { slug: format!("agent-{at}"), playbook: Some(text.clone()), ..AgentWrite::default() };
+        let _ = store.change_agent(AgentChange::Put(agent), "somebody".into()).await;
+        let because = Who { reason: Some(text.chars().take(1_000).collect()), ..Who::from("somebody") };
+        let silence = SilenceAlert {
+            name: "429-burst".into(),
+            subject: text.clone(),
+            lasts: Some(Span::from_seconds(3_600)),
+        };
+        let _ = store.silence_alert(silence, because).await;
+        let limit = Limit { capacity_milli: 40_000, rate_milli_per_s: 2_000, breaker: Settings::default() };
+        let admit =
+            Admit { tenant: "default".into(), destination: text.clone(), limit, calls: 1, cost_milli: 1_000 };
+        let _ = store.admit(admit).await;
+    }
+}
+
+/// So many of each: a page of them is full.
+const MOST_BESIDE: usize = 30;
 
 #[test]
 fn nothing_that_others_wrote_is_executed() {
@@ -63,8 +118,7 @@ fn nothing_that_others_wrote_is_executed() {
     let (_server, url) = shop.serve(&["serve", "--no-worker"]);
     let browser = Browser::open(&url);
     browser.width(400);
-    let mut paths: Vec<String> =
-        ["/", "/runs", "/queues", "/audit", "/waiting"].iter().map(|path| (*path).to_owned()).collect();
+    let mut paths: Vec<String> = PAGES.iter().map(|path| (*path).to_owned()).collect();
     paths.extend(["log", "timeline", "events"].map(|tab| format!("/runs/{printed}?tab={tab}")));
     // Each run by one of its tabs: they show the same texts in different places.
     let tabs = ["log", "timeline", "items", "events", "data", "lease"].iter().cycle();

@@ -62,11 +62,11 @@ async fn shown_page(call: &Call, tested: Option<&Value>) -> Result<Answer> {
     Ok(answered(call, 200, &sheet, &content))
 }
 
-fn is_firing(alert: &Value) -> bool {
+pub fn is_firing(alert: &Value) -> bool {
     text(alert, "status") == Status::Firing.name()
 }
 
-fn is_critical(alert: &Value) -> bool {
+pub fn is_critical(alert: &Value) -> bool {
     text(alert, "severity") == Severity::Critical.name()
 }
 

@@ -10,17 +10,18 @@ pub mod targets;
 mod timeline;
 
 use maud::{Markup, html};
-use waypost_kernel::{Phase, Time};
+use waypost_kernel::{Phase, Span, Time};
 use waypost_store::{INBOX, PROPOSAL, RunRow, iso};
 use waypost_worker::cleanup_failed_in_words;
 use waypost_worker::targets::has_targets;
 
 use super::bulk::report::report;
 use super::people::{decisions, proposals};
+use super::runs;
 use crate::answer::Result;
 use crate::call::Call;
 use crate::console::layout::{Live, Nav, Sheet, answered};
-use crate::console::parts::{self, ago, asked, copied, now, run_link, run_path, shown, state, took};
+use crate::console::parts::{self, ago, asked, copied, now, run_link, run_path, shown, state, worked};
 
 const TABS: [(&str, &str); 9] = [
     ("log", "Log"),
@@ -59,8 +60,9 @@ pub async fn page(call: Call) -> Result {
         _ => log::tab(&call, &row).await?,
     };
     let moves = timeline::moves(&call, &row).await?;
+    let took = runs::took(&call, std::slice::from_ref(&row)).await?.remove(0);
     let content = html! {
-        div.page-head #head data-part { (head(&call, &row, now)) }
+        div.page-head #head data-part { (head(&call, &row, took, now)) }
         div #totals data-part {
             @if row.phase() == Phase::Draft { (operations::preview(&row)) }
             @if let Some(proposal) = proposals::of_its_run(&call, &row, now) { (proposal) }
@@ -76,7 +78,7 @@ pub async fn page(call: Call) -> Result {
     Ok(answered(&call, 200, &Sheet { title: &title, nav: Nav::Runs, live }, &content))
 }
 
-fn head(call: &Call, row: &RunRow, now: Time) -> Markup {
+fn head(call: &Call, row: &RunRow, took: Option<Span>, now: Time) -> Markup {
     let failure = row.run.failure.as_ref().filter(|failure| !failure.code.is_empty());
     html! {
         h1 { (state(row)) " " (parts::title(row)) }
@@ -94,7 +96,7 @@ fn head(call: &Call, row: &RunRow, now: Time) -> Markup {
         }
         dl.facts.in-line {
             (fact("Came in", &ago(Some(row.run.created_at), now)))
-            (fact("Took", &took(row.run.started_at, row.run.finished_at, now)))
+            (fact("Took", &worked(took, row, now)))
             (fact("Lifecycle", &html! { a href={ "/lifecycles#" (row.lifecycle.name) } { (shown(&row.lifecycle.name)) } " " (row.lifecycle.version) }))
             (fact("Queue", &html! { (shown(&row.queue)) }))
             @if let Some(playbook) = &row.playbook { (fact("Playbook", &playbook_name(call, row, playbook))) }

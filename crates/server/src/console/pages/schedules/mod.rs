@@ -26,7 +26,7 @@ pub async fn page(call: Call) -> Result {
             @if schedules.is_empty() { (empty("No schedule. Declare one in waypost.toml, and apply it:", Some("waypost schedule apply waypost.toml"))) }
             @else {
                 table.list {
-                    thead { tr { th scope="col" { "Schedule" } th scope="col" { "Next" } th scope="col" { "Last" } th.wide.num scope="col" { "Succeeded" } th.wide.num scope="col" { "Failed" } } }
+                    thead { tr { th scope="col" { "Schedule" } th scope="col" { "Next" } th scope="col" { "Last" } th.wide scope="col" { "Lag" } th.wide.num scope="col" { "Succeeded" } th.wide.num scope="col" { "Failed for good" } th.wide.num scope="col" { "Skipped" } } }
                     tbody { @for schedule in schedules { (line(schedule, lifecycle, now)) } }
                 }
             }
@@ -53,8 +53,20 @@ fn line(schedule: &Value, lifecycle: Option<&Lifecycle>, now: Time) -> Markup {
             }
             td { (ago(time(schedule, "due_at"), now)) }
             td { @match state { Some(state) => (badge(&state.name, state.phase, state.outcome)), None => (shown(last)) } " " span.hint { (ago(time(schedule, "last_plan"), now)) } }
+            td.wide { (lag(schedule)) }
             td.wide.num { (schedule["succeeded"]) }
             td.wide.num { (schedule["failed_unretried"]) }
+            td.wide.num { (one::skipped(schedule).filter_map(|(_, count)| count.as_u64()).sum::<u64>()) }
+        }
+    }
+}
+
+/// How long ago the latest plan was that succeeded.
+pub fn lag(schedule: &Value) -> Markup {
+    html! {
+        @match schedule["lag_s"].as_i64() {
+            Some(seconds) => span.num { (age(Span::from_seconds(seconds))) },
+            None => span.none { "–" },
         }
     }
 }
@@ -68,6 +80,7 @@ pub fn warnings(schedule: &Value) -> Markup {
         }
         @if schedule["fired_by"].as_u64() == Some(0) { span.warn { "nobody fires it: no server or scheduler has it" } }
         @if let Some(seconds) = schedule["overdue_s"].as_i64() { span.warn { "overdue by " (age(Span::from_seconds(seconds))) } }
+        @if let Some(count) = schedule["running_stale"].as_u64().filter(|count| *count > 0) { span.warn { (count) " under way, and nobody renews the lease" } }
         @if let Some(words) = schedule["clock_change"].as_str() { span.warn { (shown(words)) } }
     }
 }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 use waypost_kernel::{Outcome, Time};
 
-use super::warnings;
+use super::{lag, warnings};
 use crate::answer::Result;
 use crate::call::Call;
 use crate::console::ask::{ask, encoded, may, tell};
@@ -57,8 +57,15 @@ pub async fn page(call: Call) -> Result {
                 ul { @for plan in list(&next, "next") { li { (shown(text(plan, "local"))) " " span.hint { (ago(time(plan, "plan_time"), now)) } } } }
                 @if let Some(words) = next["clock_change"].as_str() { p.warn { (shown(words)) } }
             }
-            section.card { h2 { "Plans that were not executed" }
-                dl.facts { @for (reason, count) in schedule["skipped"].as_object().into_iter().flatten() { dt { (shown(&reason.replace('_', " "))) } dd { (count) } } }
+            section.card { h2 { "How it goes" }
+                dl.facts {
+                    dt { "Lag, since the latest plan that succeeded" } dd { (lag(&schedule)) }
+                    dt { "Succeeded" } dd { (schedule["succeeded"]) }
+                    dt { "Failed for good" } dd { (schedule["failed_unretried"]) }
+                    dt { "Under way without a renewed lease" } dd { (schedule["running_stale"]) }
+                }
+                h3 { "Plans that were not executed" }
+                dl.facts { @for (reason, count) in skipped(&schedule) { dt { (shown(&reason.replace('_', " "))) } dd { (count) } } }
             }
         }
         h2 { "Past fires" }
@@ -69,6 +76,11 @@ pub async fn page(call: Call) -> Result {
         details { summary { "The definition" } (document(&schedule["definition"])) }
     };
     Ok(answered(&call, 200, &Sheet { title: &name, nav: Nav::Schedules, live: Some(Live::Polled) }, &content))
+}
+
+/// Plans that were not executed: how many for which reason.
+pub fn skipped(schedule: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    schedule["skipped"].as_object().into_iter().flatten()
 }
 
 fn actions(call: &Call, schedule: &Value, own: &str) -> Markup {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use waypost_kernel::Span;
-use waypost_store::{AlertRow, NewToken, Secret, Setting, SilenceAlert, TokenChange, Who};
+use waypost_store::{AlertRow, KeyFilter, NewToken, Secret, Setting, SilenceAlert, TokenChange, Who};
 
 use super::{Asks, table};
 use crate::differential::side::Side;
@@ -116,6 +116,14 @@ pub fn asks() -> Asks {
         "audits tenant": |side, text| {
             let found = side.store.audits(Some(format!("no {text}")), 0, 5).await;
             side.answer(found, |_, rows| json!(rows.len()))
+        };
+        "latest audits tenant": |side, text| {
+            let found = side.store.latest_audits(Some(format!("no {text}")), None, 5).await;
+            side.answer(found, |_, rows| json!(rows.len()))
+        };
+        "keys tenant": |side, text| {
+            let filter = KeyFilter { tenant: Some(format!("no {text}")), after: None, limit: 5 };
+            side.answer(side.store.keys(filter).await, |_, keys| json!(keys.len()))
         };
         "stats tenant": |side, text| {
             let found = side.store.stats(Some(format!("no {text}"))).await;
