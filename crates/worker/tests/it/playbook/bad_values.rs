@@ -156,7 +156,6 @@ pub const PRICES_EDITS: &[Edit] = &[
     ("pause = \"60s\"", "pause = 60", "wrong-type", 0, "breaker.pause"),
     ("after = [\"5m\", \"1h\"]", "after = \"5m\"", "wrong-type", 0, "reconcile.after"),
     ("after = [\"5m\", \"1h\"]", "after = [\"5m\", \"soon\"]", "bad-duration", 0, "reconcile.after[1]"),
-    ("after = [\"5m\", \"1h\"]", "after = []", "empty", 0, "reconcile.after"),
     ("daily_for = \"30d\"", "daily_for = \"a month\"", "bad-duration", 0, "reconcile.daily_for"),
     ("daily_for = \"30d\"", "daily = \"30d\"", "unknown-key", 0, "reconcile.daily"),
     ("amount = 0.01", "amount = -0.01", "bad-number", 0, "reconcile.tolerance.amount"),
