@@ -16,7 +16,7 @@ use waypost_store::{
 use waypost_worker::bulk::{check, give};
 use waypost_worker::playbook::Playbook;
 use waypost_worker::playbook::known::{self, LeftOpen};
-use waypost_worker::targets::operation_of;
+use waypost_worker::targets::{asked_about, operation_of};
 
 use super::claims::lease_object;
 use super::executions::{encoded, linked};
@@ -311,7 +311,8 @@ fn read(call: &Call, body: NewRunBody) -> Result<(NewRun, LeftOpen)> {
         details,
         ..default
     };
-    let is_by_name = new.playbook.is_some() && new.carried.is_none();
+    // An operation on a run has that run's playbook, and nothing is filled in of it.
+    let is_by_name = new.playbook.is_some() && new.carried.is_none() && asked_about(&new).is_none();
     if is_by_name && new.idempotency_key.is_some() && new.asked.is_none() {
         new.asked = Some(known::asked(&new, open));
     }

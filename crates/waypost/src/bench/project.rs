@@ -1,19 +1,25 @@
-//! Documents of agents' runs: how many changes a projector writes in a second, and how far it is behind while changes come at a fixed rate.
+//! Documents of agents' runs: how many whole runs a worker and a projector beside it bring to their last document in a second, how many changes a
+//! projector alone writes, and how far it is behind while changes come at a fixed rate.
 //! Into a folder beside the database, or into what `--object-store` names.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use waypost_store::{Database, NewRun};
-use waypost_worker::loops::{Lag, Loop, Projector};
+use waypost_worker::loops::{Lag, Loop, More as MoreToDo, Projector};
 use waypost_worker::projection::Projection;
 use waypost_worker::projection::objects::Folder;
+use waypost_worker::{Context, Handlers, Options, Outcome, Stage, Worker};
 
-use super::runs::new_runs;
+use super::runs::{PLAYBOOK, new_runs};
 use super::{Bench, Row, median, row};
-use crate::output::Result;
+use crate::output::{ERROR, Failed, Result};
+
+const QUEUE: &str = "agents";
 
 /// A run is written as it is asked for, acknowledged with that, and written again.
 const CHANGES_PER_RUN: usize = 2;
@@ -27,18 +33,21 @@ const MORE: f64 = 2.5;
 pub async fn measure(bench: &Bench, named: Option<Arc<Projection>>, runs: u64) -> Result<Row> {
     let runs = usize::try_from(runs).unwrap_or(usize::MAX);
     let database = bench.database("project").await?;
-    let folder = tempfile::tempdir()
-        .map_err(|error| crate::output::Failed::new(crate::output::ERROR, format!("no folder: {error}")))?;
+    let folder = tempfile::tempdir().map_err(|error| Failed::new(ERROR, format!("no folder: {error}")))?;
     let into = if named.is_some() { "object store" } else { "folder" };
     let own = || Arc::new(Projection::new(Arc::new(Folder::new(&folder.path().join("objects")))));
     let projection = named.unwrap_or_else(own);
-    bench.begin("project", ROUNDS + 1);
+    bench.begin("project", 2 * ROUNDS + 1);
     let lags: Arc<Mutex<Vec<f64>>> = Arc::default();
     let kept = lags.clone();
     let keep =
         move |lag: Lag| kept.lock().unwrap_or_else(PoisonError::into_inner).push(lag.seconds * 1_000.0);
-    let mut projector = Projector::new(database.clone(), projection, "bench").telling(keep);
-    let mut rates = Vec::new();
+    let mut projector = Projector::new(database.clone(), projection.clone(), "bench").telling(keep);
+    let (mut whole, mut rates) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        whole.push(worked(&database, &mut projector, &projection, runs).await?);
+        bench.bar.inc(1);
+    }
     for _ in 0..ROUNDS {
         rates.push(caught_up(&database, &mut projector, runs).await?);
         bench.bar.inc(1);
@@ -54,6 +63,7 @@ pub async fn measure(bench: &Bench, named: Option<Arc<Projection>>, runs: u64) -
         "project",
         json!({
             "into": into,
+            "runs_per_s": median(whole).round(),
             "changes_per_s": median(rates).round(),
             "rate": RATE,
             "changes": made,
@@ -65,11 +75,53 @@ pub async fn measure(bench: &Bench, named: Option<Arc<Projection>>, runs: u64) -
 }
 
 async fn ask_for(database: &Arc<dyn Database>, count: usize) -> Result {
-    let of_agent = |new| NewRun { lifecycle: "agent".into(), queue: "agents".into(), ..new };
+    let of_agent = |new| NewRun { lifecycle: "agent".into(), queue: QUEUE.into(), ..new };
     for made in database.enqueue(new_runs(count).into_iter().map(of_agent).collect()).await? {
         made?;
     }
     Ok(())
+}
+
+/// Whole runs per second, from being asked for to their last document: requested, queued, running, its manifest, completed.
+async fn worked(
+    database: &Arc<dyn Database>,
+    projector: &mut Projector,
+    projection: &Arc<Projection>,
+    runs: usize,
+) -> Result<f64> {
+    let (stage, shutdown) = watch::channel(Stage::Working);
+    let (stage, done) = (Arc::new(stage), Arc::new(AtomicUsize::new(0)));
+    let handler = move |_: Context| {
+        if done.fetch_add(1, Ordering::Relaxed) + 1 == runs {
+            stage.send_replace(Stage::Draining);
+        }
+        async { Outcome::done() }
+    };
+    let options = Options {
+        handlers: Handlers::default().with(PLAYBOOK, handler),
+        queues: vec![QUEUE.to_owned()],
+        slots: 64,
+        projection: Some(projection.clone()),
+        guardian: None,
+        ..Options::default()
+    };
+    ask_for(database, runs).await?;
+    let start = Instant::now();
+    let work = tokio::spawn(Worker::new(database.clone(), options).run(shutdown));
+    loop {
+        let is_over = work.is_finished();
+        match projector.run_once().await? {
+            MoreToDo::Now => {}
+            _ if is_over => break,
+            _ => projector.pause(Duration::from_millis(20)).await,
+        }
+    }
+    let elapsed = start.elapsed().as_secs_f64();
+    let summary = work.await.map_err(|error| Failed::new(ERROR, error.to_string()))??;
+    if summary.succeeded != runs as u64 {
+        return Err(Failed::new(ERROR, format!("{} of {runs} runs went well", summary.succeeded)));
+    }
+    Ok(runs as f64 / elapsed)
 }
 
 /// Changes per second of runs that wait for it all at once.
@@ -78,7 +130,7 @@ async fn caught_up(database: &Arc<dyn Database>, projector: &mut Projector, runs
     let start = Instant::now();
     // Once for what was asked for, once for what came of that.
     for _ in 0..CHANGES_PER_RUN {
-        while matches!(projector.run_once().await?, waypost_worker::loops::More::Now) {}
+        while matches!(projector.run_once().await?, MoreToDo::Now) {}
     }
     Ok((runs * CHANGES_PER_RUN) as f64 / start.elapsed().as_secs_f64())
 }
@@ -93,7 +145,7 @@ async fn at_a_rate(
     let followed = tokio::spawn(async move {
         loop {
             let more = projector.run_once().await?;
-            if stopped.try_recv().is_ok() && !matches!(more, waypost_worker::loops::More::Now) {
+            if stopped.try_recv().is_ok() && !matches!(more, MoreToDo::Now) {
                 projector.run_once().await?;
                 return Ok::<(), waypost_store::StoreError>(());
             }
@@ -111,6 +163,6 @@ async fn at_a_rate(
     let made_at = Instant::now();
     let _ = stop.send(());
     let ended = followed.await;
-    ended.map_err(|error| crate::output::Failed::new(crate::output::ERROR, error.to_string()))??;
+    ended.map_err(|error| Failed::new(ERROR, error.to_string()))??;
     Ok((ticks * per_tick * CHANGES_PER_RUN, made_at.elapsed()))
 }

@@ -45,10 +45,10 @@ pub async fn check_command(
     alone::check_alone(store, run, command, is_meant).await
 }
 
-/// Says on a bulk change who asked for it and through what, unless that is said. A request with a key is left as it came: sent again by somebody else, or from
-/// elsewhere, it would be another one.
+/// Says on a bulk change who asked for it and through what, unless that is said. A request whose key stands for all of it is left as it came: sent again by somebody
+/// else, or from elsewhere, it would be another one.
 pub fn with_origin(mut new: NewRun, playbook: &Playbook, source: &str) -> NewRun {
-    if playbook.rule.is_some() && new.idempotency_key.is_none() {
+    if playbook.rule.is_some() && (new.idempotency_key.is_none() || new.asked.is_some()) {
         for (name, value) in [("actor", new.by.clone()), ("source", source.to_owned())] {
             new.metadata.entry(name).or_insert(value.into());
         }

@@ -35,8 +35,8 @@ const CONNECTIONS: usize = 10;
 const HEARTBEAT_CONNECTIONS: usize = 2;
 
 /// Set for the transaction alone, because a pooler may give the session to another afterwards. Compiling a plan takes longer
-/// than any of ours runs.
-const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '60s'; SET LOCAL jit = off";
+/// than any of ours runs. A process that is stopped within a transaction keeps its rows from whoever takes its runs over for as long as it may idle.
+const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '30s'; SET LOCAL idle_in_transaction_session_timeout = '20s'; SET LOCAL jit = off";
 const BEGIN_LOOK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '30s'; \
   SET LOCAL idle_in_transaction_session_timeout = '60s'; SET LOCAL jit = off";
 
