@@ -76,7 +76,8 @@ pub fn new_run(run: &NewRun) -> Value {
     let mut body: Map<String, Value> =
         given.map(|(name, given)| (name.to_owned(), (given.asked)(run).into_json())).collect();
     let rest = json!({
-        "lifecycle": Some(&run.lifecycle).filter(|name| !name.is_empty()),
+        // A request that is known by what was asked needs none.
+        "lifecycle": Some(&run.lifecycle).filter(|name| !name.is_empty() || run.asked.is_none()),
         "version": run.version,
         "status": run.status,
         "input": run.input,

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use waypost_kernel::Code;
 use waypost_store::{APPROVE, CommandWrite, PROPOSAL, REJECT, Revision, RunRow, Store, StoreError};
 
 /// In one request.
 pub const MOST_AT_ONCE: usize = 50;
+/// More than any proposal has before it is decided, and some after.
+const MOST_EVENTS: usize = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -82,7 +85,26 @@ pub async fn decide(store: &dyn Store, decision: Decision) -> Result<RunRow, Not
         if_seq: decision.if_seq,
         ..CommandWrite::default()
     };
-    Ok(store.command(write).await?)
+    match store.command(write.clone()).await {
+        // What follows an approval by itself is the last that was asked then.
+        Err(StoreError::Refused(refusal))
+            if refusal.code == Code::InvalidTransition && was_decided_so(store, &write).await? =>
+        {
+            Ok(store.run(write.tenant, write.run_id).await?)
+        }
+        commanded => Ok(commanded?),
+    }
+}
+
+/// Whether the last decision was this one, by the same person in the same words.
+async fn was_decided_so(store: &dyn Store, write: &CommandWrite) -> Result<bool, StoreError> {
+    let events = store.events(write.run_id.clone(), 0, MOST_EVENTS).await?;
+    let last = events.iter().rfind(|event| [APPROVE, REJECT].contains(&event.command.as_str()));
+    Ok(last.is_some_and(|last| {
+        last.command == write.name
+            && last.by == write.by
+            && last.payload["reason"].as_str() == write.reason.as_deref()
+    }))
 }
 
 /// A proposal is about one revision of its target, of which the decider may know that there is another now. That it is the only one for

@@ -50,6 +50,8 @@ pub fn object(row: &RunRow) -> Value {
         "note": row.run.reason.as_deref().filter(|_| !is_pending),
         "error": row.run.failure.as_ref().map(|it| format!("{}: {}", it.code, it.message)),
         "seq": row.run.seq,
+        "decided_by": null,
+        "decided_at": null,
     })
 }
 
