@@ -56,6 +56,7 @@ fn tick_sql() -> String {
         .replace("$3", "'{}'::text[]")
         .replace("$4", "now()")
         .replace("$5", "500::bigint")
+        .replace("$6", "NULL::text")
 }
 
 // proves C11 and C10

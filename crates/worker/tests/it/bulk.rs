@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use waypost_kernel::Span;
+use waypost_kernel::{Phase, Span};
 use waypost_store::{Database, Filter, NewRun, RunRow};
 use waypost_worker::bulk::{BulkCommand, Progress, Which};
 use waypost_worker::loops::Operator;
@@ -139,7 +139,12 @@ async fn who_takes_it_over_asks_nobody_twice() {
             .await;
             dies.abort();
             store.advance_clock(Span::from_seconds(61)).await.unwrap();
-            Operator::new(store.clone()).work_all().await.unwrap();
+            // What the dead one had begun to write is locked for a moment.
+            eventually("it is taken over", async || {
+                Operator::new(store.clone()).work_all().await.unwrap();
+                (run(&*store, &operation).await.phase() == Phase::Settled).then_some(())
+            })
+            .await;
             let ended = run(&*store, &operation).await;
             assert_eq!(ended.status(), "completed", "{on:?} {write} {carried_out}: {:?}", ended.details);
             assert_eq!(Progress::of(&ended.details).done, 120, "{write} {carried_out}");
