@@ -3,10 +3,11 @@
 use std::fs::{self, DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use waypost_kernel::lifecycle::{Catalog, Kind, SHIPPED};
 use waypost_kernel::render::sql;
 
@@ -69,12 +70,28 @@ fn pragmas(conn: &Connection) -> Result<()> {
     conn.busy_timeout(BUSY)?;
     conn.set_prepared_statement_cache_capacity(128);
     keep_plans(conn)?;
+    in_turn(|| conn.execute_batch("PRAGMA journal_mode = wal"))?;
     // FULL: an answer means that the commit is on the disk. With group commit it is one flush for many.
     conn.execute_batch(
-        "PRAGMA journal_mode = wal; PRAGMA synchronous = full; PRAGMA cache_size = -65536; \
+        "PRAGMA synchronous = full; PRAGMA cache_size = -65536; \
          PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 4000; PRAGMA temp_store = memory;",
     )?;
     Ok(())
+}
+
+/// Two that turn a new file over to its log at once would wait for each other: SQLite refuses one of them without waiting at all.
+fn in_turn(turn: impl Fn() -> rusqlite::Result<()>) -> rusqlite::Result<()> {
+    let began = Instant::now();
+    loop {
+        match turn() {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && began.elapsed() < BUSY =>
+            {
+                thread::sleep(Duration::from_millis(10));
+            }
+            ended => return ended,
+        }
+    }
 }
 
 /// Of the file's triggers the engine obeys those that are not for hands alone, as copies in its own connection: SQLite turns off
