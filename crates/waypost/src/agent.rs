@@ -136,19 +136,10 @@ async fn change(place: &Place, flags: Change, of: fn(String) -> AgentChange) -> 
 
 async fn start_run(place: &Place, flags: Run) -> Result<u8> {
     flags.waiting.check()?;
-    let opened = place.opened().await?;
+    let opened = place.opened_after(async |empty| asked(empty, &flags).await.map(|_| ())).await?;
     let store = opened.store();
-    let own = Playbooks::default().and(declared_here(&opened).await?);
-    let asked = AgentRun {
-        tenant: tenant().to_owned(),
-        slug: flags.slug,
-        trigger: flags.trigger,
-        input: Value::Object(start::pairs("input", &flags.inputs)?),
-        correlation_id: flags.correlation_id,
-        by: user(),
-    };
-    let catalog = lifecycles(&*store).await?;
-    let (run, worker) = match agents::known_or_new(&*store, &catalog, asked).await.map_err(cannot_run)? {
+    let (asked, own) = asked(&opened, &flags).await?;
+    let (run, worker) = match asked {
         Asked::Known(run) => (*run, OwnWorker::of(own)),
         Asked::New { run, .. } => {
             let (enqueued, worker) = flags.waiting.enqueue(&*store, *run, own).await?;
@@ -161,11 +152,27 @@ async fn start_run(place: &Place, flags: Run) -> Result<u8> {
     flags.waiting.go_on_with(opened, run, worker).await
 }
 
+/// What is asked for, and what this process has of it.
+async fn asked(opened: &Opened, flags: &Run) -> Result<(Asked, Playbooks)> {
+    let store = opened.store();
+    let own = Playbooks::default().and(declared_here(opened).await?);
+    let asked = AgentRun {
+        tenant: tenant().to_owned(),
+        slug: flags.slug.clone(),
+        trigger: flags.trigger.clone(),
+        input: Value::Object(start::pairs("input", &flags.inputs)?),
+        correlation_id: flags.correlation_id.clone(),
+        by: user(),
+    };
+    let catalog = lifecycles(&*store).await?;
+    Ok((agents::known_or_new(&*store, &catalog, asked).await.map_err(cannot_run)?, own))
+}
+
 /// Who has the database declares what stands in the file here, as a server would: nothing has to be started first.
 async fn declared_here(opened: &Opened) -> Result<Vec<waypost_worker::playbook::Playbook>> {
     let store = opened.store();
     let declared = declared(&*store).await?;
-    if let Opened::Database(database, _) = opened {
+    if let Opened::Database(database, _) | Opened::Nothing { store: database, .. } = opened {
         let own = Playbooks::default().and(declared.playbooks.iter().cloned());
         known::offer(&*store, &own, std::iter::empty(), named_tenant(), "agent run").await?;
         database.put_agents(tenant().to_owned(), declared.agents, declared.limit).await?;

@@ -278,6 +278,17 @@ impl Place {
         }
     }
 
+    /// The same for what may turn out to be wrong: a database that is not there yet is made once `check`, which sees an empty one
+    /// that goes away, has found nothing.
+    pub async fn opened_after(&self, check: impl AsyncFnOnce(&Opened) -> Result) -> Result<Opened> {
+        let opened = self.opened_to_read().await?;
+        if !matches!(opened, Opened::Nothing { .. }) {
+            return Ok(opened);
+        }
+        check(&opened).await?;
+        self.opened().await
+    }
+
     /// The same of a database that must be there.
     pub async fn only_existing_database(&self, what: &str) -> Result<Arc<dyn waypost_store::Database>> {
         self.own_database(what)?;

@@ -1,6 +1,6 @@
 //! What a page costs does not grow with the table: rows that its statements visit on PostgreSQL, steps of SQLite's machine, with few runs and
-//! with many more; one of them has many events, another one many targets. `./scripts/soak console-scale` does it with a million, and leaves
-//! PostgreSQL's planner alone: a page that reads a table whole is seen by the rows that it visits.
+//! with many more; one of them has many events, another one many targets. PostgreSQL's planner
+//! is left alone: a page that reads a table whole is seen by the rows that it visits. `./scripts/soak console-scale` does it with a million.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -29,9 +29,6 @@ const MOST_BYTES: usize = 300_000;
 const LOOKS: usize = 9;
 /// A page that is there within a moment is there within a moment.
 const MOMENT: Duration = Duration::from_millis(5);
-
-/// Of few runs PostgreSQL joins all with the queue's, which it thinks to be as many: cheap while they are few, and not what it does with many.
-const JOINED: [&str; 1] = ["/queues"];
 
 /// Figures of the last runs are counted from the latest so many, and no more: until there are as many, what these pages visit grows.
 const COUNTED: usize = 20_000;
@@ -71,8 +68,10 @@ fn is_long() -> bool {
     std::env::var("WAYPOST_RUNS").is_ok()
 }
 
-/// Settled runs, as most are; one with events, one with targets of which some failed. Gives the ids of these two.
+/// Settled runs, as most are; one with events, one with targets. Gives the ids of these two. The only run of its lifecycle is the oldest of
+/// all: who looks for it from the newest on would read every run.
 async fn fill(store: &dyn Database, size: Size) -> [String; 2] {
+    let targets = with_targets(store, size.targets).await;
     for _ in 0..size.runs.div_ceil(BATCH) {
         let new = |_| NewRun {
             lifecycle: "deploy".into(),
@@ -102,7 +101,7 @@ async fn fill(store: &dyn Database, size: Size) -> [String; 2] {
     // What reminds the sweeper of leases goes when these would have ended.
     store.advance_clock(Span::from_seconds(3_600)).await.unwrap();
     while store.sweep(BY.into(), 10_000).await.unwrap().more {}
-    [with_events(store, size.events).await, with_targets(store, size.targets).await]
+    [with_events(store, size.events).await, targets]
 }
 
 async fn with_events(store: &dyn Store, count: usize) -> String {
@@ -223,18 +222,14 @@ struct Cost {
     bytes: usize,
 }
 
-/// What pages cost a server that has just been started.
-async fn cost(base: &Base, paths: &[&str]) -> Cost {
+/// What a page costs a server that has just been started.
+async fn cost(base: &Base, path: &str) -> Cost {
     let before = base.visited().await;
-    let mut bytes = 0;
     let server = Server::with(base.open().await, Box::new(()) as Box<dyn Any + Send + Sync>, options()).await;
-    let person = Person::at(&server, "");
-    for path in paths {
-        let page = person.get(path).await;
-        assert_eq!(page.status, 200, "{path}: {}", page.text);
-        assert!(page.text.len() < MOST_BYTES, "{path} has {} bytes", page.text.len());
-        bytes += page.text.len();
-    }
+    let page = Person::at(&server, "").get(path).await;
+    assert_eq!(page.status, 200, "{path}: {}", page.text);
+    let bytes = page.text.len();
+    assert!(bytes < MOST_BYTES, "{path} has {bytes} bytes");
     close(server).await;
     Cost { visited: base.visited().await - before, bytes }
 }
@@ -314,31 +309,11 @@ async fn does_not_grow(name: &str, each: u64, base: impl Fn() -> Base) {
         if let Base::Postgres(server) = &base {
             // What was written over is not read.
             server.psql("VACUUM ANALYZE").unwrap();
-            // Small tables are read whole, whatever index there is; large ones are not, and then the planner is left alone.
-            if !is_long() {
-                let seek = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET enable_seqscan = off', current_database()); END $$";
-                server.psql(seek).unwrap();
-            }
         }
         let mut costs = BTreeMap::new();
         let pages = pages(&ids);
-        match is_long() || matches!(base, Base::Sqlite(_)) {
-            true => {
-                for (what, path) in &pages {
-                    costs.insert(what.clone(), cost(&base, &[path]).await);
-                }
-            }
-            // A connection tells what it visited when it ends: all pages at once, but for those that count.
-            false => {
-                let is_left_out = |what: &str| JOINED.contains(&what);
-                let all = pages.iter().filter(|(what, _)| !is_left_out(what));
-                let (counting, others): (Vec<_>, Vec<_>) =
-                    all.partition(|(what, _)| COUNTING.contains(&what.as_str()));
-                for (name, pages) in [(COUNTING[0], counting), ("all others", others)] {
-                    let paths: Vec<&str> = pages.iter().map(|(_, path)| path.as_str()).collect();
-                    costs.insert(name.to_owned(), cost(&base, &paths).await);
-                }
-            }
+        for (what, path) in &pages {
+            costs.insert(what.clone(), cost(&base, path).await);
         }
         found.push(costs);
         bases.push((base, pages));

@@ -13,6 +13,7 @@ mod lists;
 mod old_names;
 mod openapi;
 mod playbook_names;
+mod revoked;
 mod roles;
 mod room;
 mod rules;

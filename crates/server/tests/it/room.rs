@@ -8,11 +8,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
-use waypost_kernel::Span;
 use waypost_server::Options;
-use waypost_store::{NewRun, TokenChange};
+use waypost_store::NewRun;
 
-use crate::roles::{ask, lasting, token};
+use crate::roles::{ask, token};
 use crate::support::{On, Server, client, open, send, with_body};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -174,72 +173,6 @@ impl JsonOf for reqwest::Response {
     async fn json_of(self) -> Value {
         serde_json::from_str(&self.text().await.unwrap()).unwrap()
     }
-}
-
-fn token_id(token: &str) -> String {
-    token.split('_').nth(1).unwrap().to_owned()
-}
-
-/// Neither bytes nor runs come to whoever may no longer have them.
-#[tokio::test(flavor = "multi_thread")]
-async fn who_waits_or_follows_with_a_revoked_token_gets_nothing_more() {
-    get_nothing_more(None).await;
-}
-
-// proves U13
-#[tokio::test(flavor = "multi_thread")]
-async fn who_waits_or_follows_with_an_expired_token_gets_nothing_more() {
-    get_nothing_more(Some(Span::from_seconds(3_600))).await;
-}
-
-/// `lasts`: how long the tokens count; those that count for good are revoked.
-async fn get_nothing_more(lasts: Option<Span>) {
-    for on in [On::Sqlite, On::Postgres] {
-        let server = server_of(on, Options { needs_tokens: true, ..Options::default() }).await;
-        let worker = lasting(&*server.store, "worker", "a", lasts).await;
-        let viewer = lasting(&*server.store, "viewer", "a", lasts).await;
-        let body = json!({ "worker": "w", "wait_ms": 60_000 });
-        let claim = with_body(client().post(server.url("/v1/claims")).bearer_auth(&worker), &body);
-        let claim = tokio::spawn(async move { send(claim).await });
-        let stream = client().get(server.url("/v1/events/stream")).bearer_auth(&viewer);
-        let mut stream = stream.send().await.unwrap();
-        assert_eq!(stream.status(), 200);
-        let admin = token(&*server.store, "admin", "*").await;
-        let asked = async { while !metric(&server, &admin, "waypost_claim_requests_total 1").await {} };
-        timeout(SOON, asked).await.expect("it waits");
-        if let Some(lasts) = lasts {
-            server.store.advance_clock(lasts).await.unwrap();
-        }
-        for revoked in [&worker, &viewer].into_iter().filter(|_| lasts.is_none()) {
-            server.store.change_token(TokenChange::Revoke(token_id(revoked)), "test".into()).await.unwrap();
-        }
-        // Another tenant's traffic goes on, so that nothing is ever quiet.
-        let noise = async {
-            loop {
-                let new = NewRun { tenant: "b".into(), lifecycle: "deploy".into(), ..NewRun::default() };
-                server.store.enqueue(vec![new]).await.unwrap().remove(0).unwrap();
-                tokio::task::yield_now().await;
-            }
-        };
-        let ended = async {
-            let refused = claim.await.unwrap();
-            while let Ok(Some(_)) = stream.chunk().await {}
-            refused
-        };
-        let refused = tokio::select! {
-            refused = timeout(SOON, ended) => refused.expect("both end"),
-            () = noise => unreachable!("it has no end"),
-        };
-        refused.refused(401, "UNAUTHENTICATED");
-        let new = NewRun { tenant: "a".into(), lifecycle: "deploy".into(), ..NewRun::default() };
-        let made = server.store.enqueue(vec![new]).await.unwrap().remove(0).unwrap();
-        let row = server.store.run("a".into(), made.run.id().to_owned()).await.unwrap();
-        assert_eq!(row.status(), "queued", "{on:?}: nobody was given it");
-    }
-}
-
-async fn metric(server: &Server, token: &str, line: &str) -> bool {
-    ask(server, token, "GET", "/metrics", &Value::Null).await.text.contains(line)
 }
 
 /// A client that sends all before it reads sees why it was refused.

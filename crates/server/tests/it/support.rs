@@ -56,6 +56,23 @@ pub async fn open(on: On) -> (Arc<dyn Database>, Box<dyn Any + Send + Sync>) {
     }
 }
 
+/// One database, opened as by two processes.
+pub async fn open_twice(on: On) -> ([Arc<dyn Database>; 2], Box<dyn Any + Send + Sync>) {
+    match on {
+        On::Memory => panic!("it is in one process alone"),
+        On::Sqlite => {
+            let folder = tempfile::tempdir().unwrap();
+            let open = || Arc::new(SqliteStore::open(&folder.path().join("waypost.db")).unwrap());
+            ([open(), open()], Box::new(folder))
+        }
+        On::Postgres => {
+            let database = Postgres::with_schema(&migration_sql()).unwrap();
+            let open = async || Arc::new(PostgresStore::open(&database.url()).await.unwrap());
+            ([open().await, open().await], Box::new(database))
+        }
+    }
+}
+
 pub fn client() -> Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     // One that is idle is kept and no second one: tests that count connections see their own as one.

@@ -62,18 +62,13 @@ pub enum Verb {
 }
 
 pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
-    if let Verb::Start(flags) = &verb
-        && flags.dry_run
-    {
-        return by_name::dry_run(place, flags).await.map(|()| 0);
-    }
-    // Only what is started needs a database that is not there yet.
     let opened = match &verb {
-        Verb::Start(_) => place.opened().await?,
+        Verb::Start(flags) if !flags.dry_run => start::opened(place, flags).await?,
         _ => place.opened_to_read().await?,
     };
     let store = opened.store();
     match verb {
+        Verb::Start(flags) if flags.dry_run => by_name::dry_run(&*store, &flags).await.map(|()| 0),
         Verb::Start(flags) => start::start(opened, *flags).await,
         Verb::Queue(flags) => act::queue(opened, flags).await,
         Verb::Targets(flags) => targets::targets(&*store, flags).await.map(|()| 0),

@@ -68,7 +68,7 @@ pub async fn apply(
 }
 
 /// What the files say, if all of them are sound.
-async fn sound(store: &dyn Store, files: &[PathBuf]) -> Result<Vec<(PathBuf, Schedule)>> {
+pub async fn sound(store: &dyn Store, files: &[PathBuf]) -> Result<Vec<(PathBuf, Schedule)>> {
     let catalog = lifecycles(store).await?;
     let mut found: Vec<(PathBuf, Schedule)> = Vec::new();
     let mut bad = Vec::new();

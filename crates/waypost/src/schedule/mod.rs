@@ -153,7 +153,9 @@ pub async fn run(place: &Place, verb: Verb) -> Result<u8> {
         return work::run(place.only_database("firing schedules").await?, flags).await;
     }
     let opened = match &verb {
-        Verb::Apply { check: false, .. } => place.opened().await?,
+        Verb::Apply { check: false, files, .. } => {
+            place.opened_after(async |empty| ask::sound(&*empty.store(), files).await.map(|_| ())).await?
+        }
         _ => place.opened_to_read().await?,
     };
     let store = opened.store();

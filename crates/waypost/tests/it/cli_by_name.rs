@@ -247,15 +247,18 @@ fn a_folder_of_ones_own_is_found_by_name_and_worked_here() {
 fn what_cannot_be_worked_here_is_neither_taken_nor_given_back() {
     let shop = with_folder(Shop::new());
     {
-        let (_server, url) = shop.serve(&["serve", "--playbooks", "books", "--queue", "deploys"]);
+        let (mut server, url) = shop.serve(&["serve", "--playbooks", "books", "--queue", "deploys"]);
         let args = ["--url", &url, "run", "start", "excl", "--input", "env=x", "--here"];
         shop.run(&args).expect(2, &["the playbook excl is not here", "--playbooks DIR"]);
         assert_eq!(shop.json(&["run", "list"]), json!([]));
+        // Its worker says that it leaves: one that was killed would count as live for a while.
+        server.signal("TERM");
+        assert_eq!(server.end(), Some(0));
     }
     // The database knows the name, and nobody is there to work it.
     shop.run(&["run", "start", "excl", "--input", "env=x", "--here"]).expect(2, &["is not here"]);
     let waited = ["run", "start", "excl", "--input", "env=x", "--wait", "--timeout", "3s"];
-    shop.run(&waited).expect(124, &["goes on: waypost run watch"]);
+    shop.run(&waited).expect(124, &["no live worker", "goes on: waypost run watch"]);
     let events = shop.ok(&["run", "events", "@1"]);
     assert!(!events.contains("claim") && !events.contains("release"), "{events}");
 }

@@ -1,5 +1,6 @@
 //! Looking at runs: lists that say what each run is, ids that can be typed, logs that can be narrowed, errors that help.
 
+use std::fs;
 use std::io::Read;
 use std::process::Stdio;
 use std::time::Duration;
@@ -52,7 +53,7 @@ transitions = [
 "#;
 
 fn playbook(shop: &Shop) -> Ran {
-    std::fs::write(shop.path("shop.toml"), PLAYBOOK).unwrap();
+    fs::write(shop.path("shop.toml"), PLAYBOOK).unwrap();
     shop.run(&["run", "start", "shop.toml", "--wait"])
 }
 
@@ -150,7 +151,7 @@ fn looking_makes_nothing() {
     for args in [&["run", "show", "@1"], &["run", "logs", "x-12345678"], &["run", "cancel", "x-12345678"]] {
         shop.run(args).expect(4, &["no run"]);
     }
-    assert_eq!(std::fs::read_dir(shop.folder()).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(fs::read_dir(shop.folder()).unwrap().count(), 0, "nothing is left behind");
 }
 
 /// What changes or checks something that must be there says what to do, and makes nothing either.
@@ -172,7 +173,7 @@ fn what_must_be_there_is_not_made() {
         shop.run(&[&["--database-url", &far], *args].concat())
             .expect(4, &["there is no database", "nowhere"]);
     }
-    assert_eq!(std::fs::read_dir(shop.folder()).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(fs::read_dir(shop.folder()).unwrap().count(), 0, "nothing is left behind");
     shop.queue(&[], "true");
     shop.run(&["queue", "resume", "defualt"]).expect(4, &["no run is or was in", "did you mean `default`"]);
     shop.run(&["queue", "pause", "later", "--reason", "before its first run"])
@@ -183,6 +184,40 @@ fn what_must_be_there_is_not_made() {
     listed.expect(0, &["no run is or was in", "did you mean `default`"]);
     assert_eq!(listed.out, "[]\n");
     shop.run(&["run", "show", "@2"]).expect(4, &["there is no run @2: there is 1"]);
+}
+
+/// What cannot be started, applied or asked for leaves no database behind where none was.
+// proves U9
+#[test]
+fn what_is_refused_makes_nothing() {
+    let shop = Shop::new();
+    fs::write(shop.path("bad.toml"), "name = \"bad\"\nlifecycle = \"nowhere\"\n").unwrap();
+    fs::write(shop.path("schedules.toml"), "[[schedule]]\nname = \"x\"\n").unwrap();
+    let far = format!("sqlite://{}/nowhere/x.db", shop.folder().display());
+    let asks: &[(i32, &[&str])] = &[
+        (2, &["run", "start", "bad.toml"]),
+        (2, &["run", "start", "./missing.toml"]),
+        (4, &["run", "start", "nobody-has-it"]),
+        (4, &["run", "start", "nobody-has-it", "--wait"]),
+        (2, &["run", "start", "later", "--unknown-playbook", "--lifecycle", "job", "--here"]),
+        (2, &["run", "start", "--lifecycle", "nowhere", "--", "true"]),
+        (2, &["run", "start", "--input", "x", "--", "true"]),
+        (2, &["run", "start", "--schedule-at", "yesterday", "--", "true"]),
+        (4, &["run", "start", "--parent", "x-12345678", "--", "true"]),
+        (2, &["schedule", "apply", "schedules.toml"]),
+        (4, &["agent", "run", "nobody"]),
+    ];
+    for (code, args) in asks {
+        for place in [&[][..], &["--database-url", &far]] {
+            let ran = shop.run(&[place, args].concat());
+            assert_eq!(ran.code, Some(*code), "{args:?}: {}", ran.err);
+        }
+    }
+    let mut left: Vec<_> = fs::read_dir(shop.folder()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["bad.toml", "schedules.toml"], "nothing is left behind");
+    shop.ok(&["run", "start", "--", "true"]);
+    assert_eq!(shop.runs().len(), 1);
 }
 
 /// Least of all in somebody else's database.
@@ -197,6 +232,7 @@ fn looking_makes_no_tables_in_a_database_that_has_none() {
     for args in [&["verify"][..], &["queue", "resume", "zzz"]] {
         shop.run(args).expect(4, &["has no tables of Waypost", "waypost migrate"]);
     }
+    shop.run(&["run", "start", "nobody-has-it"]).expect(4, &["nobody-has-it"]);
     let schemas = "select count(*) from pg_namespace where nspname in ('waypost', 'ops')";
     assert_eq!(database.psql(schemas).unwrap().trim(), "0");
 }
@@ -223,7 +259,7 @@ fn a_server_that_is_named_is_asked_or_the_command_refused() {
         assert_ne!(ran.code, Some(0), "{args:?}");
         assert!(ran.err.contains("WAYPOST_URL"), "{args:?}: {}", ran.err);
     }
-    std::fs::write(elsewhere.path("release.toml"), RELEASE).unwrap();
+    fs::write(elsewhere.path("release.toml"), RELEASE).unwrap();
     elsewhere.ok(&["--url", &url, "lifecycle", "add", "release.toml"]);
     assert!(elsewhere.ok(&["--url", &url, "lifecycle", "show", "release"]).contains("somebody approves"));
     assert!(elsewhere.ok(&["--url", &url, "lifecycle", "list"]).contains("somebody approves"));
@@ -319,11 +355,8 @@ fn errors_are_json_where_json_is_asked_for() {
     );
     assert_eq!(error(&["run", "list", "--nonsense", "-o", "json"])["code"], "INVALID_INPUT");
     assert_eq!(error(&["run", "start", "gone.toml", "-o", "json"])["code"], "INVALID_INPUT");
-    std::fs::write(
-        shop.path("bad.toml"),
-        RELEASE.replace("operator\", \"has-reason", "human\", \"has-reason"),
-    )
-    .unwrap();
+    fs::write(shop.path("bad.toml"), RELEASE.replace("operator\", \"has-reason", "human\", \"has-reason"))
+        .unwrap();
     let ran = shop.run(&["lifecycle", "check", "bad.toml", "-o", "json"]);
     let checked: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!((ran.code, &checked[0]["sound"]), (Some(2), &false.into()), "{checked}");
@@ -349,7 +382,7 @@ fn mistakes_at_the_start_are_answered_with_what_to_type() {
 #[test]
 fn any_command_of_a_lifecycle_can_be_given() {
     for shop in [Shop::new(), Shop::on_postgres()] {
-        std::fs::write(shop.path("release.toml"), RELEASE).unwrap();
+        fs::write(shop.path("release.toml"), RELEASE).unwrap();
         shop.ok(&["lifecycle", "add", "release.toml"]);
         assert!(shop.ok(&["lifecycle", "list"]).contains("a release that somebody approves"));
         let id = shop.ok(&["run", "start", "--lifecycle", "release", "--", "true"]).trim().to_owned();
@@ -375,7 +408,7 @@ fn a_lifecycle_is_told_all_that_is_wrong_with_it_at_once() {
         .replace(", on_stale = \"take-over\"", "")
         .replace("{ phase = \"settled\", outcome = \"succeeded\" }", "{ phase = \"settled\" }")
         .replace("\"operator\", \"has-reason\"", "\"human\", \"has-reason\"");
-    std::fs::write(shop.path("bad.toml"), bad).unwrap();
+    fs::write(shop.path("bad.toml"), bad).unwrap();
     shop.run(&["lifecycle", "check", "bad.toml"]).expect(2, &["human", "on_stale", "outcome"]);
 }
 
@@ -392,7 +425,7 @@ fn a_run_that_another_worker_takes_is_followed_and_left_to_it() {
     assert_eq!(ran.out, "begun\n");
     let id = shop.runs()[0]["run_id"].as_str().unwrap().to_owned();
     assert_eq!(shop.show(&id)["status"], "running", "another worker's run is not cancelled");
-    std::fs::write(go, "").unwrap();
+    fs::write(go, "").unwrap();
     shop.run(&["run", "watch", &id]).expect(0, &["success"]);
 }
 

@@ -54,6 +54,15 @@ impl Waiting {
         Ok(())
     }
 
+    /// What works the run in this process; with --here it has to be able to.
+    pub fn worker(&self, new: &NewRun, own: Playbooks) -> Result<OwnWorker> {
+        let worker = OwnWorker::of(own);
+        if self.here {
+            worker.check(new.playbook.as_deref(), new.carried.as_ref())?;
+        }
+        Ok(worker)
+    }
+
     /// Starts a run. With --here it is this process's from its beginning: no other worker takes it first.
     pub async fn enqueue(
         &self,
@@ -61,11 +70,10 @@ impl Waiting {
         new: NewRun,
         own: Playbooks,
     ) -> Result<(Enqueued, OwnWorker)> {
-        let mut worker = OwnWorker::of(own);
+        let mut worker = self.worker(&new, own)?;
         if !self.here {
             return Ok((store.enqueue(vec![new]).await?.remove(0)?, worker));
         }
-        worker.check(new.playbook.as_deref(), new.carried.as_ref())?;
         let asked_at = Instant::now();
         let EnqueuedClaim { enqueued, claimed } = store.enqueue_claimed(new, worker.take()).await?;
         worker.first = claimed.map(|claimed| (claimed, asked_at));

@@ -13,7 +13,7 @@ use waypost_worker::playbook::{Opening, Outside, Playbook, Playbooks, Window, pr
 use super::brought::{of_playbook, with_typed};
 use super::{Flags, bulk, common, of_command, split};
 use crate::output::{BAD_INPUT, Failed, Format, NOT_FOUND, Result, print};
-use crate::place::{Place, lifecycles, tenant};
+use crate::place::{lifecycles, tenant};
 use crate::run::ids::find;
 use crate::run::look::targets::in_words_of;
 use crate::times::not_before;
@@ -61,6 +61,13 @@ pub async fn planned(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Res
             None => Err(failed),
         },
     }
+}
+
+/// The same, with what the store would refuse.
+pub async fn checked(store: &dyn Store, catalog: &Catalog, flags: &Flags) -> Result<Planned> {
+    let planned = planned(store, catalog, flags).await?;
+    store.dry_run(planned.new.clone()).await?;
+    Ok(planned)
 }
 
 /// When it is due, and which run it is a part of.
@@ -177,13 +184,10 @@ pub fn failed(error: NotKnown, may_be_unknown: bool) -> Failed {
     }
 }
 
-/// Nothing is written, not even a database.
-pub async fn dry_run(place: &Place, flags: &Flags) -> Result {
-    let opened = place.opened_to_read().await?;
-    let store = opened.store();
-    let catalog = lifecycles(&*store).await?;
-    let Planned { new, playbook, .. } = planned(&*store, &catalog, flags).await?;
-    store.dry_run(new.clone()).await?;
+/// Nothing is written.
+pub async fn dry_run(store: &dyn Store, flags: &Flags) -> Result {
+    let catalog = lifecycles(store).await?;
+    let Planned { new, playbook, .. } = checked(store, &catalog, flags).await?;
     let Some(lifecycle) = catalog.latest(&new.lifecycle) else {
         return Err(Failed::new(BAD_INPUT, format!("lifecycle: there is no {:?}", new.lifecycle)));
     };

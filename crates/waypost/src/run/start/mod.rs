@@ -16,10 +16,10 @@ use waypost_store::NewRun;
 use waypost_worker::playbook::{MAX_RETRIES, check_variable};
 use waypost_worker::targets::with_origin;
 
-use by_name::{Planned, planned};
+use by_name::{Planned, checked, planned};
 
 use crate::output::{BAD_INPUT, ERROR, Failed, Format, Result, print, tell};
-use crate::place::{Opened, lifecycles, tenant};
+use crate::place::{Opened, Place, lifecycles, tenant};
 use crate::run::follow::Follower;
 use crate::run::follow::wait::Waiting;
 use crate::run::user;
@@ -100,8 +100,8 @@ pub struct Flags {
     command: Vec<String>,
 }
 
-pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
-    let store = opened.store();
+/// Where the run is to be: a database that is not there yet is made only for what can be started.
+pub async fn opened(place: &Place, flags: &Flags) -> Result<Opened> {
     if let (Some(playbook), Some(_), false) =
         (&flags.playbook, flags.waiting.timeout, flags.waiting.follows())
     {
@@ -110,6 +110,16 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
         );
         return Err(Failed::new(BAD_INPUT, message));
     }
+    let check = async |opened: &Opened| {
+        let store = opened.store();
+        let Planned { new, own, .. } = checked(&*store, &lifecycles(&*store).await?, flags).await?;
+        flags.waiting.worker(&new, own).map(|_| ())
+    };
+    place.opened_after(check).await
+}
+
+pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
+    let store = opened.store();
     let catalog = lifecycles(&*store).await?;
     let Planned { new, own, playbook } = planned(&*store, &catalog, &flags).await?;
     let new = match &playbook {

@@ -23,7 +23,16 @@ const PAGES: [&str; 15] = [
 
 #[test]
 fn no_page_is_wider_than_a_phone_or_fails_on_a_large_screen() {
-    let shop = Shop::new().with(
+    no_page_is_wider_than_its_window(Shop::new());
+}
+
+#[test]
+fn no_page_is_wider_than_a_phone_or_fails_on_a_large_screen_on_postgres() {
+    no_page_is_wider_than_its_window(Shop::on_postgres());
+}
+
+fn no_page_is_wider_than_its_window(shop: Shop) {
+    let shop = shop.with(
         "waypost.toml",
         "[[schedule]]\nname = \"nightly-backup-of-everything\"\ncron = \"30 2 * * *\"\nexec = [\"true\"]\n",
     );
