@@ -32,7 +32,8 @@ pub(crate) trait WaitTx: Tx + Sql {
     /// The runs `$1` with their details.
     const DETAILS: &'static str;
     /// How many are due at `$2` and come before each of the runs `$1` in its queue, at most `$3` of each kind: what was given back comes
-    /// before what is ready, in the order of its times.
+    /// before what is ready, in the order of its times. Of those that are ready with one concurrency key as many count as the key lets
+    /// through now: a claim passes the others over.
     const BEFORE: &'static str;
     /// How many are due at `$2` and come before each of the runs `$1` among those that wait for its concurrency key, at most `$3`.
     const BEFORE_WITH_KEY: &'static str;

@@ -19,9 +19,13 @@ impl WaitTx for PgTx {
     const BEFORE: &'static str = "WITH given_back AS MATERIALIZED (SELECT DISTINCT o.rid, o.queue, o.tenant, o.stale_after \
         FROM waypost.watch w CROSS JOIN unnest(w.rids) AS u(rid) JOIN waypost.runs o ON o.rid = u.rid \
         WHERE o.state / 1000 = 3 AND o.claimed_by IS NULL AND o.stale_after BETWEEN $2::timestamptz - interval '24 hours' AND $2) \
-      SELECT r.run_id, (SELECT count(*) FROM (SELECT 1 FROM waypost.ready q JOIN waypost.runs o ON o.rid = q.rid AND o.seq = q.seq \
-        WHERE r.state / 1000 = 2 AND q.queue = r.queue AND q.tenant = r.tenant AND q.available_at <= $2 AND q.priority >= r.priority \
-          AND (q.priority > r.priority OR (q.available_at, q.rid) < (r.available_at, r.rid)) LIMIT $3) c) \
+      SELECT r.run_id, (SELECT count(*) FROM ( \
+          SELECT a.name, row_number() OVER (PARTITION BY a.name ORDER BY a.priority DESC, a.available_at, a.rid) AS nth FROM ( \
+            SELECT o.concurrency_key AS name, q.priority, q.available_at, q.rid FROM waypost.ready q JOIN waypost.runs o ON o.rid = q.rid AND o.seq = q.seq \
+            WHERE r.state / 1000 = 2 AND q.queue = r.queue AND q.tenant = r.tenant AND q.available_at <= $2 AND q.priority >= r.priority \
+              AND (q.priority > r.priority OR (q.available_at, q.rid) < (r.available_at, r.rid)) LIMIT $3) a) c \
+          WHERE c.name IS NULL OR c.nth <= coalesce((SELECT l.at_most FROM waypost.key_limits l WHERE l.name = c.name AND l.tenant = r.tenant), 1) \
+            - (SELECT count(*) FROM waypost.holders h WHERE NOT h.of_queue AND h.name = c.name AND h.tenant = r.tenant)) \
         + (SELECT count(*) FROM (SELECT 1 FROM given_back g WHERE g.queue = r.queue AND g.tenant = r.tenant \
           AND (r.state / 1000 = 2 OR (g.stale_after, g.rid) < (r.stale_after, r.rid)) LIMIT $3) c) \
       FROM waypost.runs r WHERE r.run_id = ANY ($1)";

@@ -16,11 +16,16 @@ impl WaitTx for Primitives<'_, '_> {
         "SELECT b.run_id FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id WHERE b.carried IS NOT NULL";
     const DETAILS: &'static str = "SELECT b.run_id, coalesce(n.details, b.details, '{}') FROM @ids($1) CROSS JOIN run_born b ON b.run_id = i.id \
         CROSS JOIN run_now n ON n.rid = b.rid";
-    const BEFORE: &'static str = "SELECT b.run_id, \
-        (SELECT count(*) FROM (SELECT 1 FROM run_now o INDEXED BY run_ready WHERE n.state & 7 = 1 AND o.state & 7 = 1 AND o.blocked = 0 AND o.queue = n.queue \
-           AND o.priority > n.priority AND o.tenant = n.tenant AND o.due_at <= $2 LIMIT $3)) \
-        + (SELECT count(*) FROM (SELECT 1 FROM run_now o INDEXED BY run_ready WHERE n.state & 7 = 1 AND o.state & 7 = 1 AND o.blocked = 0 AND o.queue = n.queue \
-           AND o.priority = n.priority AND o.tenant = n.tenant AND o.due_at <= n.due_at AND (o.due_at < n.due_at OR o.rid < n.rid) LIMIT $3)) \
+    const BEFORE: &'static str = "SELECT b.run_id, (SELECT count(*) FROM ( \
+          SELECT o.concurrency_key AS name, row_number() OVER (PARTITION BY o.concurrency_key ORDER BY o.priority DESC, o.due_at, o.rid) AS nth FROM ( \
+            SELECT * FROM (SELECT o.concurrency_key, o.priority, o.due_at, o.rid FROM run_now o INDEXED BY run_ready WHERE n.state & 7 = 1 AND o.state & 7 = 1 \
+              AND o.blocked = 0 AND o.queue = n.queue AND o.priority > n.priority AND o.tenant = n.tenant AND o.due_at <= $2 LIMIT $3) \
+            UNION ALL SELECT * FROM (SELECT o.concurrency_key, o.priority, o.due_at, o.rid FROM run_now o INDEXED BY run_ready WHERE n.state & 7 = 1 AND o.state & 7 = 1 \
+              AND o.blocked = 0 AND o.queue = n.queue AND o.priority = n.priority AND o.tenant = n.tenant AND o.due_at <= n.due_at \
+              AND (o.due_at < n.due_at OR o.rid < n.rid) LIMIT $3)) o) q \
+          WHERE q.name IS NULL OR q.nth <= coalesce((SELECT l.at_most FROM key_limits l WHERE l.name = q.name AND l.tenant = b.tenant), 1) \
+            - (SELECT count(*) FROM run_now h INDEXED BY run_keyed WHERE h.state & 7 = 2 AND h.blocked IN (0, 1) AND h.concurrency_key = q.name \
+              AND h.tenant = n.tenant AND h.finished_at IS NULL)) \
         + (SELECT count(*) FROM (SELECT 1 FROM run_now o INDEXED BY run_held WHERE o.state & 7 = 2 AND o.claimed_by IS NULL \
            AND o.due_at BETWEEN $2 - 86400000 AND $2 AND o.queue = n.queue AND o.tenant = n.tenant \
            AND (n.state & 7 = 1 OR (o.due_at, o.rid) < (n.due_at, n.rid)) LIMIT $3)) \

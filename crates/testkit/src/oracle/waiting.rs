@@ -1,5 +1,7 @@
 //! Why runs wait: what is around each is looked up one by one; the kernel says what it comes to.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use waypost_kernel::run::Lease;
 use waypost_kernel::waiting::{Ahead, Around, Asks, LimitFacts, PauseFacts, Waiting, WorkerFacts, waiting};
@@ -131,21 +133,41 @@ impl State {
         facts.collect()
     }
 
-    /// Those of its queue that a claim would take first: what was given back comes before what is ready. What waits for a key is not in
-    /// the line.
+    /// Those of its queue that claims would take first: what was given back comes before what is ready. Of those with one key no more than the
+    /// key lets through now.
     fn ahead(&self, row: &RunRow, most: u64) -> Ahead {
         let Ok(own) = self.number_of(row.id()) else { return Ahead::default() };
         let place = |number: u64, row: &RunRow| match given_back(row) {
             Some(until) => (false, std::cmp::Reverse(0), Some(until), number),
             None => (true, std::cmp::Reverse(row.priority), row.run.available_at, number),
         };
-        let before = self.runs.iter().filter(|(number, entry)| {
-            let other = &entry.row;
-            let is_alike = other.tenant == row.tenant && other.queue == row.queue && self.is_due(other);
-            is_alike && place(**number, other) < place(own, row)
+        let is_alike = |other: &RunRow| other.tenant == row.tenant && other.queue == row.queue;
+        let others = self.runs.iter().map(|(number, entry)| (place(*number, &entry.row), &entry.row));
+        let mut before: Vec<_> = others
+            .filter(|(at, other)| is_alike(other) && self.is_due(other) && *at < place(own, row))
+            .collect();
+        before.sort_by_key(|(at, _)| *at);
+        let mut free: BTreeMap<&str, i64> = BTreeMap::new();
+        before.retain(|(_, other)| match &other.concurrency_key {
+            Some(key) if other.phase() == Phase::Ready => {
+                let free = free.entry(key).or_insert_with(|| self.free_slots(&row.tenant, key));
+                *free -= 1;
+                *free >= 0
+            }
+            _ => true,
         });
-        let count = before.count() as u64;
+        let count = before.len() as u64;
         Ahead { count: count.min(most), is_cut: count > most }
+    }
+
+    /// How many more with this key may be begun.
+    fn free_slots(&self, tenant: &str, key: &str) -> i64 {
+        let most = self.key_limits.get(&(tenant.to_owned(), key.to_owned())).copied().unwrap_or(KEY_LIMIT);
+        let rows = self.runs.values().map(|entry| &entry.row);
+        let held = rows.filter(|it| {
+            it.phase() == Phase::Held && it.tenant == tenant && it.concurrency_key.as_deref() == Some(key)
+        });
+        i64::from(most) - held.count() as i64
     }
 
     /// Of one that waits for people, when it came to; of one that waits for a time in nobody's hands, when it was given back.

@@ -445,6 +445,7 @@ topics! {
         what_nobody_acknowledges_says_so
         each_reason_is_told_and_the_first_that_applies
         a_key_that_is_held_is_told_with_its_holder
+        who_waits_for_a_key_is_in_nobodys_way
         what_is_for_later_or_for_people_says_so
         a_run_whose_worker_is_gone_is_orphaned
         who_let_a_lease_run_out_is_gone

@@ -86,6 +86,32 @@ pub async fn a_key_that_is_held_is_told_with_its_holder(store: &dyn Database) {
     assert_eq!(reason(store, &second).await, None);
 }
 
+// proves U2: what waits for a key that is held is passed over, whether a claim has met it or not
+pub async fn who_waits_for_a_key_is_in_nobodys_way(store: &dyn Database) {
+    let keyed = || NewRun { concurrency_key: Some("prod".into()), ..build() };
+    store.beat(worker("w", 1)).await.unwrap();
+    let held = put(store, keyed()).await;
+    let unmet = put(store, keyed()).await;
+    let claimed = store.claim(wants("w", 1)).await.unwrap().remove(0);
+    assert_eq!(claimed.run.id(), held.id());
+    put(store, keyed()).await;
+    let [first, second] = [put(store, build()).await, put(store, build()).await];
+    let says = async |row: &RunRow, end: &str| {
+        let waiting = why(store, row).await.unwrap();
+        assert!(waiting.text.ends_with(end), "{end}: {}", waiting.text);
+    };
+    assert_eq!(reason(store, &unmet).await, Some(Reason::KeyLimit));
+    says(&first, "it is next").await;
+    says(&second, "1 before it").await;
+    store.configure(Setting::KeyLimit("prod".into(), Some(2)), "kim".into()).await.unwrap();
+    says(&first, "1 before it").await;
+    says(&second, "2 before it").await;
+    store.configure(Setting::KeyLimit("prod".into(), Some(3)), "kim".into()).await.unwrap();
+    says(&first, "2 before it").await;
+    let row = store.run(TENANT.into(), second.id().into()).await.unwrap();
+    assert_eq!(store.explain(vec![row]).await.unwrap()[0].queue_position, Some(4));
+}
+
 // proves U2
 pub async fn what_is_for_later_or_for_people_says_so(store: &dyn Database) {
     let now = store.now().await.unwrap();
