@@ -18,12 +18,12 @@ pub async fn dead_letters(tx: &Tx, filter: &DeadLetterFilter) -> Result<Vec<Dead
         None => "$4::text IS NULL AND $5::text[] IS NOT NULL AND",
     };
     let sql = format!(
-        "WITH failed AS MATERIALIZED (SELECT i.error_code, i.finished_at, r.run_id, i.key, i.error_msg, r.state = ANY ($6) AS undone FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid \
+        "WITH failed AS MATERIALIZED (SELECT i.error_code, i.finished_at, r.run_id, i.key, i.error_msg, r.state = ANY ($6) AS undone, i.rid, i.place FROM waypost.items i JOIN waypost.runs r ON r.rid = i.rid \
            WHERE {of_run} i.kind = ANY ($1) AND i.error_code IS NOT NULL AND i.finished_at IS NOT NULL AND NOT i.discarded AND r.tenant = $2 \
            AND ($3 IS NULL OR i.error_code = $3)), \
          classes AS (SELECT f.error_code, count(*) AS n, count(*) FILTER (WHERE f.undone) AS undone, min(f.finished_at) AS oldest FROM failed f GROUP BY f.error_code) \
          SELECT x.* FROM (SELECT DISTINCT ON (c.error_code) c.error_code, c.n, c.oldest, f.run_id, f.key, f.error_msg, c.undone FROM classes c \
-             JOIN failed f ON f.error_code = c.error_code AND f.finished_at = c.oldest ORDER BY c.error_code, f.run_id, f.key COLLATE \"C\") x \
+             JOIN failed f ON f.error_code = c.error_code AND f.finished_at = c.oldest ORDER BY c.error_code, f.rid, f.place) x \
            ORDER BY x.n DESC, x.error_code COLLATE \"C\""
     );
     let asked = [&filter.run_id, &filter.code];

@@ -3,6 +3,7 @@
 
 mod backlog;
 mod drain;
+mod ends;
 mod enqueue;
 mod hold;
 mod http;

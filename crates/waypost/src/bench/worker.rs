@@ -16,6 +16,7 @@ use waypost_store::{Database, Store};
 use waypost_worker::{Context, Handlers, Options, Outcome, Stage, Worker};
 
 use super::drain::{drained, enqueued};
+use super::ends::Ends;
 use super::runs::{Kind, PLAYBOOK};
 use super::{Bench, PAIRS, Row, median, row};
 use crate::output::{ERROR, Failed, Result};
@@ -87,13 +88,13 @@ async fn worked(
     };
     let handlers = Handlers::default().with(PLAYBOOK, handler);
     let options = Options { handlers, slots, guardian: None, ..Options::default() };
+    let ends = Arc::new(Ends::of(workers.clone()));
     let start = Instant::now();
-    let summary = Worker::new(workers.clone(), options).run(shutdown).await?;
-    let elapsed = start.elapsed().as_secs_f64();
-    if summary.succeeded != runs as u64 {
+    let summary = Worker::new(ends.clone(), options).run(shutdown).await?;
+    let Some(last) = ends.last().filter(|_| summary.succeeded == runs as u64) else {
         return Err(Failed::new(ERROR, format!("{} of {runs} runs went well", summary.succeeded)));
-    }
-    Ok(runs as f64 / elapsed)
+    };
+    Ok(runs as f64 / (last - start).as_secs_f64())
 }
 
 /// A server in this process.

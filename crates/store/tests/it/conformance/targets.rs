@@ -481,6 +481,7 @@ pub async fn dead_letters_are_told_by_class(store: &dyn Database) {
     let class = store.dead_letters(of(None, Some("TIMEOUT"))).await.unwrap();
     assert_eq!((class.len(), class[0].sample.message.as_str(), class[0].rolled_back), (1, "it said so", 0));
     assert!(class[0].oldest_at.is_some());
+    assert_eq!(class[0].sample.key, "t0000", "of two that failed at once the first");
     let other = DeadLetterFilter { tenant: "other".into(), ..of(None, None) };
     assert!(store.dead_letters(other).await.unwrap().is_empty());
     // One class of a run's targets, page by page; with their state or without.
