@@ -16,6 +16,7 @@ use crate::playbook::known::{self, NotKnown};
 use crate::playbook::{CannotStart, Playbook, Playbooks};
 use crate::resolve::brought_along;
 use crate::steps::{AGAIN, first_steps, is_dropped, is_finish, planned_part, was_left_out, was_not_wanted};
+use crate::targets::{has_targets, without_origin};
 
 /// From where a run is repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +129,7 @@ fn like(old: &RunRow) -> NewRun {
         queue: old.queue.clone(),
         priority: old.priority,
         input: (*old.input).clone(),
-        metadata: (*old.metadata).clone(),
+        metadata: if has_targets(old) { without_origin(&old.metadata) } else { (*old.metadata).clone() },
         concurrency_key: old.concurrency_key.clone(),
         correlation_id: old.correlation_id.clone(),
         retry_of: Some(old.id().to_owned()),

@@ -16,7 +16,7 @@ use waypost_store::{
 use waypost_worker::bulk::{check, give};
 use waypost_worker::playbook::Playbook;
 use waypost_worker::playbook::known::{self, LeftOpen};
-use waypost_worker::targets::{asked_about, operation_of};
+use waypost_worker::targets::{asked_about, is_bulk, operation_of, with_origin};
 
 use super::claims::lease_object;
 use super::executions::{encoded, linked};
@@ -261,6 +261,12 @@ async fn filled(
 ) -> Result<(NewRun, Option<Arc<Playbook>>)> {
     let (mut new, playbook) = by_name::filled(call, asked_at, new, open, may_be_unknown).await?;
     check_relatives(call, &mut new).await?;
+    // What it brings along was looked up nowhere.
+    if new.carried.as_ref().is_some_and(|carried| carried.get("playbook").is_some()) {
+        let catalog = call.store().lifecycles().await?.of_tenant(&new.tenant);
+        let is_bulk = catalog.latest(&new.lifecycle).is_some_and(|lifecycle| is_bulk(lifecycle));
+        new = with_origin(new, is_bulk, "api");
+    }
     Ok((new, playbook))
 }
 

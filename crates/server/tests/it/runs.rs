@@ -451,3 +451,14 @@ async fn a_run_can_be_claimed_with_its_beginning() {
     let again = server.post("/v1/runs/claimed", body).await.expect(200);
     assert_eq!((&again["run"]["run_id"], &again["lease"]["token"]), (&json!(id), &made["lease"]["token"]));
 }
+
+// proves R13
+#[tokio::test]
+async fn a_bulk_change_that_is_brought_along_says_who_asked_and_through_what() {
+    let server = Server::new().await;
+    let playbook = json!({ "playbook": { "file": "prices.toml", "text": "name = \"prices\"" } });
+    for (lifecycle, origin) in [("rule", json!({ "actor": "ann", "source": "api" })), ("deploy", json!({}))] {
+        let new = json!({ "lifecycle": lifecycle, "embedded": playbook, "by": "ann" });
+        assert_eq!(server.post("/v1/runs", new).await.expect(201)["metadata"], origin, "{lifecycle}");
+    }
+}

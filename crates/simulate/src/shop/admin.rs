@@ -46,7 +46,7 @@ pub const ROUTES: &[Route<Shop>] = &[
     Route {
         method: "GET",
         path: "/admin/stats",
-        what: "Calls, answers, 429s, the longest interval without a call, and the rate `after` the first 60 seconds (`after_s`).",
+        what: "Calls, answers, how often each fault hit, 429s, the longest interval without a call, and the rate `after` the first 60 seconds (`after_s`).",
         act: stats,
     },
     Route {

@@ -270,8 +270,8 @@ impl Shop {
         let Some(chance) = self.settings.faults.0.get(kind.name) else { return false };
         let paths = intent.products.iter().map(|id| format!("/products/{id}"));
         let named = paths.into_iter().find(|path| chance.only.contains(path));
-        let subject = named.as_deref().unwrap_or(key);
-        self.tally.hits(&self.settings.faults, self.settings.seed, kind, subject)
+        let subject = named.as_deref().unwrap_or(key).to_owned();
+        self.hit(kind, &subject)
     }
 
     /// All of them count, so that a call about many fails no more often than one about one.
@@ -280,7 +280,15 @@ impl Shop {
     }
 
     fn product_hit(&mut self, kind: &FaultKind, id: u64) -> bool {
-        self.tally.hits(&self.settings.faults, self.settings.seed, kind, &id.to_string())
+        self.hit(kind, &id.to_string())
+    }
+
+    fn hit(&mut self, kind: &FaultKind, subject: &str) -> bool {
+        let is_hit = self.tally.hits(&self.settings.faults, self.settings.seed, kind, subject);
+        if is_hit {
+            self.stats.met_fault(kind.name);
+        }
+        is_hit
     }
 }
 

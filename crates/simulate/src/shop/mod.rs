@@ -15,6 +15,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -100,6 +101,17 @@ impl Shop {
     pub fn heal(&mut self) {
         self.settings.faults = Faults::default();
         self.tally.clear();
+    }
+
+    /// One of its faults is gone, and the others count from the beginning.
+    pub fn cure(&mut self, fault: &str) {
+        self.settings.faults.0.remove(fault);
+        self.tally.clear();
+    }
+
+    /// How often each fault hit somebody.
+    pub fn faults_met(&self) -> &BTreeMap<&'static str, u64> {
+        self.stats.faults()
     }
 
     /// Something else changes these prices now.

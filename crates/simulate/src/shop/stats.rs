@@ -60,6 +60,8 @@ pub struct Stats {
     first_at_ms: Option<u64>,
     last_at_ms: Option<u64>,
     pub replayed: u64,
+    /// How often each fault hit somebody.
+    faults: BTreeMap<&'static str, u64>,
 }
 
 impl Stats {
@@ -67,6 +69,14 @@ impl Stats {
         self.first_at_ms.get_or_insert(at_ms);
         self.last_at_ms = Some(at_ms);
         self.calls.push(Call { at_us, api, met, cost: cost as f32 });
+    }
+
+    pub fn met_fault(&mut self, name: &'static str) {
+        *self.faults.entry(name).or_default() += 1;
+    }
+
+    pub fn faults(&self) -> &BTreeMap<&'static str, u64> {
+        &self.faults
     }
 
     pub fn throttled(&self) -> u64 {
@@ -82,6 +92,7 @@ impl Stats {
         json!({
             "calls": self.calls.len(),
             "answers": answers,
+            "faults": self.faults,
             "rate_limited": limited,
             "rate_limited_share": ratio(limited as f64, self.calls.len() as f64),
             "first_call_at_ms": self.first_at_ms,

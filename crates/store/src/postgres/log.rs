@@ -443,7 +443,8 @@ fn payload_of(lifecycle: &Lifecycle, columns: &Columns<'_>, is_birth: bool) -> R
     let mut effect = columns.get::<Option<&str>>(12)?.map(parse);
     if !is_birth {
         let is_note = columns.get::<Option<&str>>(10)?.is_some();
-        return Ok(standard_payload(lifecycle, effect.as_ref().filter(|_| !is_note)));
+        let did = effect.as_ref().filter(|_| !is_note);
+        return Ok(standard_payload(lifecycle, columns.get(1)?, did));
     }
     let metadata = effect.as_mut().map(|effect| effect["metadata"].take()).filter(|it| !it.is_null());
     Ok(first_payload(effect.as_ref(), metadata))

@@ -4,6 +4,11 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::lifecycle::{Lifecycle, Outcome, Phase, State};
 use waypost_kernel::request::Level;
 
+use crate::seam::targets::{kind_of_targets, target_key};
+
+/// The type of an event by which targets are tried: one event for many of them.
+const TARGET_APPLY: &str = "automation.target.apply";
+
 /// `from` is absent for a run's first event.
 pub fn standard_message(command: &str, from: Option<&State>, to: &State, by: &str) -> (Level, String) {
     let Some(from) = from else { return first_message(to) };
@@ -59,13 +64,17 @@ fn ended(command: &str, to: &State) -> (Level, String) {
     (level, format!("Run finished: {}", to.name))
 }
 
-/// What an event tells beside its words, from what it did: which items moved, why, and what was decided.
-pub fn standard_payload(lifecycle: &Lifecycle, effect: Option<&Value>) -> Value {
+/// What an event of a run tells beside its words, from what it did: which items moved, why, and what was decided.
+pub fn standard_payload(lifecycle: &Lifecycle, run_id: &str, effect: Option<&Value>) -> Value {
     let mut payload = Map::new();
     let Some(effect) = effect else { return Value::Object(payload) };
     let moved = effect["moved"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !moved.is_empty() {
-        payload.insert("items".into(), moved.iter().map(item_moved).collect());
+        let items: Vec<Value> = moved.iter().map(|moved| item_moved(lifecycle, run_id, moved)).collect();
+        if items.iter().any(|item| item.get(EVENT_KEY).is_some()) {
+            payload.insert("eventType".into(), json!(TARGET_APPLY));
+        }
+        payload.insert("items".into(), items.into());
     }
     let reason = [&effect["reason"], &effect["intent"]["reason"]].into_iter().find(|it| it.is_string());
     payload.extend(reason.map(|reason| ("reason".to_owned(), reason.clone())));
@@ -110,7 +119,10 @@ pub fn items_message(payload: &Value) -> Option<String> {
     Some(words.join(", "))
 }
 
-fn item_moved(moved: &Value) -> Value {
+/// What goes outside with the try that the item began.
+const EVENT_KEY: &str = "eventKey";
+
+fn item_moved(lifecycle: &Lifecycle, run_id: &str, moved: &Value) -> Value {
     let mut out = Map::new();
     for key in ["kind", "key", "from", "to", "progress"] {
         if !moved[key].is_null() {
@@ -120,5 +132,17 @@ fn item_moved(moved: &Value) -> Value {
     if let Some(code) = moved["failure"]["code"].as_str() {
         out.insert("error_code".into(), json!(code));
     }
+    out.extend(key_of_try(lifecycle, run_id, moved).map(|key| (EVENT_KEY.to_owned(), json!(key))));
     Value::Object(out)
+}
+
+/// None: no target of a bulk change was begun. Those are there while their run is a draft; tasks are not.
+fn key_of_try(lifecycle: &Lifecycle, run_id: &str, moved: &Value) -> Option<String> {
+    let is_gathered = |kind: &&Lifecycle| kind.states.iter().any(|state| state.phase == Phase::Draft);
+    let kind = kind_of_targets(lifecycle).filter(|kind| moved["kind"] == *kind.name).filter(is_gathered)?;
+    let to = kind.state_named(moved["to"].as_str()?)?;
+    // A number that is not there is the first.
+    let try_no = moved["try_no"].as_u64().and_then(|number| u32::try_from(number).ok()).unwrap_or(1);
+    let key = moved["key"].as_str().filter(|_| kind.phase(to) == Phase::Held)?;
+    Some(target_key(run_id, key, try_no))
 }

@@ -353,7 +353,7 @@ fn event_row(found: Found) -> EventRow {
     let (standard_level, standard_message) = standard.unwrap_or((Level::Info, String::new()));
     let did = effect.as_ref().filter(|_| from.is_some() && found.message.is_none());
     let standard_payload = || {
-        let standard = found.lifecycle.as_ref().map(|lifecycle| standard_payload(lifecycle, did));
+        let standard = found.lifecycle.as_ref().map(|it| standard_payload(it, &found.run_id, did));
         standard.unwrap_or_else(|| json!({}))
     };
     let payload = found.payload.unwrap_or_else(standard_payload);

@@ -252,7 +252,9 @@ impl Entry {
         };
         let payload = match &event.note {
             Some(note) => note.payload.clone(),
-            None if event.from.is_some() => messages::payload(lifecycle, &event, &patch.details),
+            None if event.from.is_some() => {
+                messages::payload(lifecycle, self.row.id(), &event, &patch.details)
+            }
             None => messages::first_payload(&event, &self.row.metadata),
         };
         let row = EventRow {

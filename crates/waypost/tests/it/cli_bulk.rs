@@ -346,7 +346,12 @@ fn id_in(ran: &Ran) -> String {
     ran.out.lines().last().unwrap_or_default().to_owned()
 }
 
-// proves R1, R11, U1
+/// Who asked for a run, and through what.
+fn origin(run: &Value) -> &Value {
+    &run["metadata"]
+}
+
+// proves R1, R11, R13, U1
 #[test]
 fn a_rule_by_name_is_gathered_applied_and_reconciled_by_a_worker_through_a_server() {
     for shop in [Shop::new(), Shop::on_postgres()] {
@@ -399,10 +404,21 @@ fn a_rule_by_name_is_gathered_applied_and_reconciled_by_a_worker_through_a_serve
         }
         let again = elsewhere.asks(&url, &["run", "replay", &first, "--wait"]);
         says(&again, 6, &["2 targets would change"]);
-        let (status, made) = posted(&url, &format!("/v1/runs/{first}/replay"), "{}");
-        assert_eq!(status, 201, "{made}");
-        let id = made["run_id"].as_str().unwrap();
+        let (status, replayed) = posted(&url, &format!("/v1/runs/{first}/replay"), r#"{"by": "eve"}"#);
+        assert_eq!(status, 201, "{replayed}");
+        let id = replayed["run_id"].as_str().unwrap();
         eventually("it is gathered", SOON, || shop.show(id)["details"]["preview"]["ready"] == true);
+        let said = origin(&replayed);
+        assert_eq!(said["source"], "api", "{replayed}");
+        assert_ne!(said["actor"], origin(&shop.show(&first))["actor"], "whoever asks for it now: {replayed}");
+        assert_eq!(
+            (origin(&made)["source"].as_str(), origin(&shop.show(&first))["source"].as_str()),
+            (Some("api"), Some("cli"))
+        );
+        let mended = shop.show(&mended);
+        assert_eq!(origin(&mended)["source"], "reconciliation", "{mended}");
+        assert_eq!(origin(&mended)["actor"], origin(&shop.show(&first))["actor"], "{mended}");
+        assert_eq!(mended["correlation_id"], json!(first), "{mended}");
         shop.verifies();
     }
 }

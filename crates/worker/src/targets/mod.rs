@@ -21,6 +21,7 @@ mod work;
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 use waypost_store::{Claimed, NewRun, RunRow, Store};
 
@@ -47,13 +48,34 @@ pub async fn check_command(
 
 /// Says on a bulk change who asked for it and through what, unless that is said. A request whose key stands for all of it is left as it came: sent again by somebody
 /// else, or from elsewhere, it would be another one.
-pub fn with_origin(mut new: NewRun, playbook: &Playbook, source: &str) -> NewRun {
-    if playbook.rule.is_some() && (new.idempotency_key.is_none() || new.asked.is_some()) {
-        for (name, value) in [("actor", new.by.clone()), ("source", source.to_owned())] {
+pub fn with_origin(mut new: NewRun, is_bulk: bool, source: &str) -> NewRun {
+    if is_bulk && (new.idempotency_key.is_none() || new.asked.is_some()) {
+        for (name, value) in [(ACTOR, new.by.clone()), (SOURCE, source.to_owned())] {
             new.metadata.entry(name).or_insert(value.into());
         }
     }
     new
+}
+
+/// In a run's metadata: who asked for it, and through what.
+const ACTOR: &str = "actor";
+const SOURCE: &str = "source";
+
+/// The metadata of a run that comes of another one by itself: whoever asked for that one is behind it. The same whichever worker asks.
+fn origin_by(parent: &RunRow, source: &str) -> Map<String, Value> {
+    let actor = parent.metadata.get(ACTOR).cloned().unwrap_or_else(|| parent.id().into());
+    Map::from_iter([(ACTOR.to_owned(), actor), (SOURCE.to_owned(), source.into())])
+}
+
+/// Metadata without who asked and through what: whoever repeats the run is another one.
+pub(crate) fn without_origin(metadata: &Map<String, Value>) -> Map<String, Value> {
+    let kept = metadata.iter().filter(|(name, _)| ![ACTOR, SOURCE].contains(&name.as_str()));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// What runs of one origin are known by: a run that was given no such id is known by its own.
+fn correlation_of(parent: &RunRow) -> String {
+    parent.correlation_id.clone().unwrap_or_else(|| parent.id().to_owned())
 }
 
 /// What a worker does with a run of a rule: it changes the targets, or gathers them for the run that this one is for.

@@ -140,7 +140,7 @@ pub async fn filled(
     };
     let Some((catalog, playbook)) = definition else { return needs_lifecycle(new) };
     let new = known::fill(&playbook, &catalog, new, open).map_err(cannot_start)?;
-    Ok((with_origin(new, &playbook, "api"), Some(playbook)))
+    Ok((with_origin(new, playbook.rule.is_some(), "api"), Some(playbook)))
 }
 
 /// Whether it is an operation on a run of the same playbook, such as workers and command lines ask for from elsewhere: there is nothing to fill in,

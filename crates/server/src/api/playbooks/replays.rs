@@ -5,7 +5,7 @@ use waypost_kernel::Phase;
 use waypost_store::RunRow;
 use waypost_worker::playbook::Playbook;
 use waypost_worker::replay::{CannotReplay, Edit, ReplayFrom, replay as replayed};
-use waypost_worker::targets::{has_targets, preview_of};
+use waypost_worker::targets::{has_targets, preview_of, with_origin};
 
 use super::by_name::cannot_start;
 use crate::answer::Result;
@@ -66,6 +66,7 @@ async fn replay(call: Call, body: ReplayBody) -> Result {
     new.by = call.caller.by(body.by);
     new.idempotency_key = key;
     new.asked = Some(asked);
+    let new = with_origin(new, has_targets(&old), "api");
     let made = call.store().enqueue(vec![new]).await?.remove(0)?;
     gathered_again(&call, &made.run).await?;
     Ok(answer_made(&call, &made, |status| call.json_of(status, &made.run)))

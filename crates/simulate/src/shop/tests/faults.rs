@@ -41,6 +41,20 @@ fn a_share_of_products_fails_once() {
 }
 
 #[test]
+fn faults_are_counted_and_one_can_be_cured() {
+    let mut shop = shop(settings(&["permanent=100%", "lost=100%"]));
+    for key in ["a", "b"] {
+        put(&mut shop, 7, key);
+    }
+    assert_eq!(get(&mut shop, "/admin/stats")["faults"], json!({ "permanent": 2, "lost": 2 }));
+    shop.cure("permanent");
+    assert!(matches!(put(&mut shop, 7, "c"), Reply::Cut));
+    assert_eq!((shop.price_cents(7), shop.faults_met().get("lost")), (Some(500), Some(&3)));
+    assert_eq!(ask(&mut shop, "DELETE", "/admin/stats", None, &Value::Null).0, 200);
+    assert!(shop.faults_met().is_empty());
+}
+
+#[test]
 fn answers_are_lost_after_the_change() {
     let mut shop = shop(settings(&["lost=100%", "late=0"]));
     assert!(matches!(put(&mut shop, 7, "k"), Reply::Cut));

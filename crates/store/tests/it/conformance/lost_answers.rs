@@ -1,6 +1,7 @@
 //! Targets of which an answer was lost: the key that went out stays until an answer settles what came of it.
 
-use waypost_store::{Database, End, ItemRow, Tried, WorkTargets};
+use serde_json::{Value, json};
+use waypost_store::{Database, End, ItemRow, Tried, WorkTargets, target_key};
 
 use super::kit::*;
 use super::targets::{applying, failed, one, report, result, retry, take, throttled, work};
@@ -69,4 +70,23 @@ pub async fn whoever_takes_over_keeps_the_key_of_what_was_outside(store: &dyn Da
 
 fn failure(code: &str) -> waypost_kernel::Failure {
     waypost_kernel::Failure::new(code, "it said so")
+}
+
+// proves R9: the event of a batch says what it is, and which keys go outside with it
+pub async fn the_event_of_a_batch_has_its_type_and_the_keys_of_its_tries(store: &dyn Database) {
+    let claimed = applying(store, 2).await;
+    let id = claimed.run.id().to_owned();
+    let taken = take(store, &claimed, 2).await;
+    let results = vec![result(&taken[0], retry(1, true)), result(&taken[1], Tried::Applied)];
+    report(store, &claimed, results).await.unwrap();
+    advance(store, 5).await;
+    take(store, &claimed, 1).await;
+    let told = events(store, &id).await.into_iter().map(|event| event.payload);
+    let applies: Vec<Value> = told.filter(|it| it["eventType"] == "automation.target.apply").collect();
+    let keys = |event: &Value| -> Vec<Value> {
+        event["items"].as_array().unwrap().iter().map(|item| item["eventKey"].clone()).collect()
+    };
+    let sent: Vec<Vec<Value>> = applies.iter().map(keys).collect();
+    let key = |target: &str, try_no: u32| json!(target_key(&id, target, try_no));
+    assert_eq!(sent, [vec![key("t0000", 1), key("t0001", 1)], vec![key("t0000", 2)]]);
 }

@@ -523,7 +523,8 @@ topics! {
         an_answer_that_nobody_waits_for_is_an_error;
     lost_answers:
         the_key_stays_until_an_answer_settles_it
-        whoever_takes_over_keeps_the_key_of_what_was_outside;
+        whoever_takes_over_keeps_the_key_of_what_was_outside
+        the_event_of_a_batch_has_its_type_and_the_keys_of_its_tries;
     destinations:
         forty_calls_at_once_and_then_two_a_second
         permits_are_given_once_however_many_ask

@@ -81,12 +81,15 @@ fn ended(command: &str, to: &State) -> (Level, String) {
 
 /// What an event tells beside its words: which items moved, why, and what was decided. `details` is what the same move
 /// merged into the run's.
-pub fn payload(lifecycle: &Lifecycle, event: &Event, details: &Map<String, Value>) -> Value {
+pub fn payload(lifecycle: &Lifecycle, run_id: &str, event: &Event, details: &Map<String, Value>) -> Value {
     let mut payload = Map::new();
     let effect = &event.effect;
     if !effect.moved.is_empty() {
-        let items = effect.moved.iter().map(|moved| item_moved(lifecycle, moved));
+        let items = effect.moved.iter().map(|moved| item_moved(lifecycle, run_id, moved));
         payload.insert("items".into(), items.collect());
+        if effect.moved.iter().any(|moved| is_tried(lifecycle, moved)) {
+            payload.insert("eventType".into(), json!("automation.target.apply"));
+        }
     }
     let wanted = effect.intent.as_ref().and_then(|intent| intent.reason.as_ref());
     if let Some(reason) = effect.reason.as_ref().or(wanted) {
@@ -102,7 +105,14 @@ pub fn payload(lifecycle: &Lifecycle, event: &Event, details: &Map<String, Value
     Value::Object(payload)
 }
 
-fn item_moved(lifecycle: &Lifecycle, moved: &Moved) -> Value {
+/// Whether a target is tried from here on: targets are what a run has as a draft already.
+fn is_tried(lifecycle: &Lifecycle, moved: &Moved) -> bool {
+    let kind = &lifecycle.items[usize::from(moved.item.kind)];
+    let is_target = !kind.stops_run && kind.states.iter().any(|state| state.phase == Phase::Draft);
+    is_target && kind.phase(moved.item.state) == Phase::Held
+}
+
+fn item_moved(lifecycle: &Lifecycle, run_id: &str, moved: &Moved) -> Value {
     let item = &moved.item;
     let kind = &lifecycle.items[usize::from(item.kind)];
     let mut told = Map::new();
@@ -117,6 +127,9 @@ fn item_moved(lifecycle: &Lifecycle, moved: &Moved) -> Value {
     }
     if let Some(failure) = &item.failure {
         told.insert("error_code".into(), json!(&*failure.code));
+    }
+    if is_tried(lifecycle, moved) {
+        told.insert("eventKey".into(), json!(format!("{run_id}:{}:apply:{}", item.key, item.try_no)));
     }
     Value::Object(told)
 }

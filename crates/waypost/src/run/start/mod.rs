@@ -123,7 +123,7 @@ pub async fn start(opened: Opened, flags: Flags) -> Result<u8> {
     let catalog = lifecycles(&*store).await?;
     let Planned { new, own, playbook } = planned(&*store, &catalog, &flags).await?;
     let new = match &playbook {
-        Some(playbook) => with_origin(new, playbook, "cli"),
+        Some(playbook) => with_origin(new, playbook.rule.is_some(), "cli"),
         None => new,
     };
     let (started, worker) = flags.waiting.enqueue(&*store, new, own).await?;

@@ -8,7 +8,7 @@ use waypost_kernel::Phase;
 use waypost_store::NewRun;
 use waypost_worker::playbook::Playbook;
 use waypost_worker::replay::{CannotReplay, Edit, ReplayFrom, replay as replayed};
-use waypost_worker::targets::has_targets;
+use waypost_worker::targets::{has_targets, with_origin};
 
 use super::brought::with_typed;
 use super::by_name::folder;
@@ -73,7 +73,8 @@ pub async fn replay(opened: Opened, flags: Replay) -> Result<u8> {
         error => Failed::new(BAD_INPUT, error.to_string()),
     })?;
     let own = folder(flags.playbooks.as_deref(), &catalog)?;
-    let (started, worker) = flags.waiting.enqueue(&*store, NewRun { by: user(), ..new }, own).await?;
+    let new = with_origin(NewRun { by: user(), ..new }, has_targets(&old), "cli");
+    let (started, worker) = flags.waiting.enqueue(&*store, new, own).await?;
     if started.run.phase() == Phase::Draft && has_targets(&started.run) {
         return bulk::gathered(opened, started.run, flags.waiting, worker).await;
     }

@@ -10,6 +10,7 @@ use super::{LIFECYCLE, Operation};
 use crate::pipeline::Shared;
 use crate::playbook::{Reconcile, Rule};
 use crate::targets::operation::reconcile::RECONCILE;
+use crate::targets::{correlation_of, origin_by};
 
 const DAY: Span = Span::from_seconds(24 * 3_600);
 /// A run that is not settled, or under another operation, is looked at again then.
@@ -47,7 +48,8 @@ fn reconciliation(parent: &RunRow, number: usize, at: Time, by: &str) -> NewRun 
         priority: parent.priority,
         input: json!({ LIFECYCLE: RECONCILE, "run_id": parent.id(), "number": number, PASS: pass }),
         schedule_at: Some(at),
-        correlation_id: Some(parent.correlation_id.clone().unwrap_or_else(|| parent.id().to_owned())),
+        metadata: origin_by(parent, "schedule"),
+        correlation_id: Some(correlation_of(parent)),
         title: Some(format!("{RECONCILE} {number} of {title}")),
         playbook: parent.playbook.clone(),
         carried: parent.carried.clone(),

@@ -16,6 +16,7 @@ use super::report::{Mismatch, REPORT, counted, failure_object, in_details, list,
 use super::round::{Act, Asked, Met, Round};
 use super::{LIFECYCLE, Operation, failed, unfit};
 use crate::interpret::{Ending, Goal, Parting};
+use crate::targets::{correlation_of, origin_by};
 
 pub(super) const RECONCILE: &str = "reconcile";
 const MISMATCH: &str = "automation.reconciliation.mismatch";
@@ -329,7 +330,8 @@ impl Reconciliation<'_> {
             priority: parent.priority,
             input: (*parent.input).clone(),
             concurrency_key: parent.concurrency_key.clone(),
-            correlation_id: parent.correlation_id.clone(),
+            metadata: origin_by(parent, "reconciliation"),
+            correlation_id: Some(correlation_of(parent)),
             retry_of: Some(parent.id().to_owned()),
             title: parent.title.as_ref().map(|title| format!("{title}, once more")),
             playbook: parent.playbook.clone(),

@@ -149,7 +149,10 @@ impl Rollback<'_> {
                 self.doubt(*asked, answer.as_ref());
             }
             Met::Done(asked, answer) if asked.act == Act::Fetch => {
-                if self.has_drifted(&asked, answer.as_ref()) {
+                if self.is_as_before(&asked, answer.as_ref()) {
+                    self.undone.push(asked.item.key);
+                    self.oldest.get_or_insert_with(Instant::now);
+                } else if self.has_drifted(&asked, answer.as_ref()) {
                     self.held.push((Of::Applied, asked.item));
                     self.oldest.get_or_insert_with(Instant::now);
                 } else {
@@ -195,6 +198,15 @@ impl Rollback<'_> {
     fn actual<'v>(&self, answer: Option<&'v Value>) -> Option<&'v Value> {
         let fetch = self.operation.rule.fetch.as_ref()?;
         answer?.pointer(&fetch.value)
+    }
+
+    /// Whether nothing is left to undo: an earlier holder did, and died before it wrote so. It may have sent a later key than the one that
+    /// would be sent now, so that the change would be made twice. A `[rollback]` of its own may do more than set the value.
+    fn is_as_before(&self, asked: &Asked, answer: Option<&Value>) -> bool {
+        let before = asked.item.details.get("before").filter(|before| !before.is_null());
+        let Some((before, actual)) = before.zip(self.actual(answer)) else { return false };
+        let is_before = Mismatch::of(&asked.item.key, before, actual, None).is_none();
+        is_before && self.operation.rule.rollback.is_none()
     }
 
     /// Whether a target is neither what it was made, nor what it was before, as an earlier holder left it.

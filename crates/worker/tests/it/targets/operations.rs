@@ -203,7 +203,30 @@ async fn what_cannot_be_read_is_counted_apart() {
     assert_eq!(report["failures"][0]["targetId"], json!("2"));
 }
 
-// proves R11
+// proves R10: a holder that dies after a change leaves a target so, whatever its key was
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_does_not_change_what_is_as_it_was() {
+    for on in [On::Sqlite, On::Postgres] {
+        let (store, _kept) = open(on).await;
+        let mut stage = Stage::new(store, 3, settings(&[]));
+        let before = stage.prices();
+        let id = stage.queued(REST).await;
+        assert_eq!(stage.worked(&id).await.status(), "APPLIED");
+        let price = format!("{}.{:02}", before[1] / 100, before[1] % 100);
+        let url = format!("{}/products/2", stage.shop.url());
+        let put = reqwest::Client::new().put(url).body(json!({ "price": price }).to_string());
+        assert!(put.send().await.unwrap().status().is_success());
+        let rollback = stage.operated(&id, "rollback", None).await;
+        assert_eq!((rollback.status(), &rollback.details["report"]["drifted"]), ("completed", &json!(0)));
+        assert_eq!((stage.prices(), stage.counted(&id).await["ROLLED_BACK"]), (before, 3));
+        let is_undo = |key: &Option<_>| key.as_deref().is_some_and(|key: &str| key.contains(":rollback:"));
+        let shop = stage.shop.state();
+        let undone = shop.changes().iter().filter(|it| is_undo(&it.key)).map(|it| it.id);
+        assert_eq!(undone.collect::<BTreeSet<u64>>(), BTreeSet::from([1, 3]), "{on:?}");
+    }
+}
+
+// proves R11, R13
 #[tokio::test(flavor = "multi_thread")]
 async fn reconciliations_come_by_themselves_each_once_and_mismatches_are_changed_by_a_new_run() {
     for on in [On::Sqlite, On::Postgres] {
@@ -245,6 +268,12 @@ async fn reconciliations_come_by_themselves_each_once_and_mismatches_are_changed
         let retry = first.details["report"]["retriedBy"].as_str().unwrap();
         let retry = stage.own.run(retry).await;
         assert_eq!((retry.status(), retry.retry_of.as_deref()), ("APPLIED", Some(id.as_str())));
+        // Nobody is behind the first one here, so it is itself.
+        for (run, source) in [(stage.own.run(first.id()).await, "schedule"), (retry, "reconciliation")] {
+            let origin = Value::Object((*run.metadata).clone());
+            assert_eq!(origin, json!({ "actor": id, "source": source }));
+            assert_eq!(run.correlation_id.as_deref(), Some(id.as_str()), "{source}");
+        }
         assert_eq!(stage.counted(&id).await["APPLIED"], 5, "what was applied stays applied");
     }
 }
