@@ -44,15 +44,21 @@ struct Size {
     runs: usize,
     events: usize,
     targets: usize,
+    /// Writes by which the targets come in, and twice as many by which they are worked: as many at any size, so that each is about more of them.
+    writes: usize,
 }
 
 /// As many as the environment says: a million in the soak. All are more than a page reads of any: what it reads at most is not growth.
 fn sizes() -> [Size; 2] {
     let runs: Option<usize> = std::env::var("WAYPOST_RUNS").ok().and_then(|runs| runs.parse().ok());
-    let size = |runs: usize, parts: usize| Size { runs, events: parts, targets: parts };
+    let size =
+        |runs: usize, events: usize, targets: usize, writes: usize| Size { runs, events, targets, writes };
     match runs {
-        Some(runs) => [size(1_000, 1_200), size(runs, runs / 10)],
-        None => [size(500, 1_200), size(4_000, 5_000)],
+        Some(runs) => {
+            let writes = (runs / 10).div_ceil(MOST_TARGETS);
+            [size(1_000, 1_200, 1_200, writes), size(runs, runs / 10, runs / 10, writes)]
+        }
+        None => [size(500, 1_200, 1_200, 12), size(4_000, 5_000, 12_000, 12)],
     }
 }
 
@@ -71,7 +77,7 @@ fn is_long() -> bool {
 /// Settled runs, as most are; one with events, one with targets. Gives the ids of these two. The only run of its lifecycle is the oldest of
 /// all: who looks for it from the newest on would read every run.
 async fn fill(store: &dyn Database, size: Size) -> [String; 2] {
-    let targets = with_targets(store, size.targets).await;
+    let targets = with_targets(store, size).await;
     for _ in 0..size.runs.div_ceil(BATCH) {
         let new = |_| NewRun {
             lifecycle: "deploy".into(),
@@ -130,7 +136,8 @@ async fn with_events(store: &dyn Store, count: usize) -> String {
     id
 }
 
-async fn with_targets(store: &dyn Store, count: usize) -> String {
+async fn with_targets(store: &dyn Store, Size { targets: count, writes, .. }: Size) -> String {
+    let each = count.div_ceil(writes);
     let new = NewRun {
         lifecycle: "rule".into(),
         title: Some("many targets".into()),
@@ -138,8 +145,8 @@ async fn with_targets(store: &dyn Store, count: usize) -> String {
         ..NewRun::default()
     };
     let run_id = store.enqueue(vec![new]).await.unwrap().remove(0).unwrap().run.id().to_owned();
-    for at in (0..count).step_by(MOST_TARGETS) {
-        let end = count.min(at + MOST_TARGETS);
+    for at in (0..count).step_by(each) {
+        let end = count.min(at + each);
         let target = |number: usize| NewTarget {
             key: format!("target-{number:06}"),
             before: json!(1_000),
@@ -173,7 +180,7 @@ async fn with_targets(store: &dyn Store, count: usize) -> String {
             held: Held { run_id: run_id.clone(), token: claimed.token },
             by: BY.into(),
             results: std::mem::take(&mut results),
-            take: BATCH,
+            take: each / 2,
             give_up_after: Span::from_seconds(3_600),
             end: End::WhenDone,
         };

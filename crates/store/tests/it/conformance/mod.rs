@@ -501,6 +501,7 @@ topics! {
         a_tenant_and_its_names_have_no_slash;
     targets:
         targets_are_gathered_batch_by_batch
+        events_in_brief_leave_out_what_is_about_many_targets
         what_cannot_be_gathered_is_refused
         targets_are_tried_in_turn_and_the_last_one_ends_the_run
         all_targets_of_a_run_say_how_it_ended
