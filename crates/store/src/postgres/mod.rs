@@ -409,7 +409,7 @@ impl Housekeeping for PostgresStore {
             retention(lifecycle: Option<String>) -> Vec<Retention>;
         }
         Session::look => list {
-            sample(filter: Filter, look_at: usize) -> Sample;
+            sample(filter: Filter, look_at: usize, reach: Option<Time>) -> Sample;
         }
         Session::look => worked {
             took(runs: Vec<RunRow>) -> Vec<Option<Span>>;

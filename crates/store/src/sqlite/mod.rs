@@ -309,7 +309,7 @@ impl Housekeeping for SqliteStore {
     verbs! {
         // It may read many rows.
         read_apart tx list {
-            sample(filter: Filter, look_at: usize) -> Sample;
+            sample(filter: Filter, look_at: usize, reach: Option<Time>) -> Sample;
         }
         read_apart tx worked {
             took(runs: Vec<RunRow>) -> Vec<Option<Span>>;

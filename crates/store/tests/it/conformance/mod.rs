@@ -399,6 +399,7 @@ topics! {
         runs_are_found_by_text
         runs_are_found_by_playbook_and_by_when_they_came_in
         a_sample_has_the_newest_runs_that_fit
+        a_sample_of_many_is_spread_over_all
         each_tenant_sees_its_own
         a_run_is_found_by_a_unique_prefix
         a_page_has_an_end
