@@ -1,5 +1,6 @@
 //! Runs that fit a filter: as a list, and as a sample.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -14,7 +15,7 @@ use crate::postgres::link::fault::Result;
 use crate::postgres::link::session::Tx;
 use crate::postgres::sql::{Columns, args, stamp, time};
 use crate::postgres::{row, worked};
-use crate::seam::sample::{SLACK, Sample, SampledRun};
+use crate::seam::sample::{GROUP, SLACK, Sample, SampledRun, Spread};
 use crate::seam::verbs::{Filter, Needs, Page, Parts};
 use crate::seam::worked::{Begun, Look};
 
@@ -32,6 +33,19 @@ const IN_PLACE: &str = "r.rid < $1 AND r.rid >= $14 AND ($3::smallint[] IS NULL 
 /// only that they are at most a page for each state, and 24,000 runs were read for a page without any.
 const ITS_RUN: &str = "CROSS JOIN LATERAL (SELECT * FROM waypost.runs r WHERE r.rid = e.rid OFFSET 0) r";
 
+/// Bits of a run's number that count those which came in by the same statement.
+const NUMBERED: u32 = 16;
+
+/// Runs that stand for all: of each number in the groups `$17` every so manieth, at most `$18`, from a place that differs from number to number. A
+/// statement draws one number for all its runs, so that a number has one or thousands.
+const SPREAD: &str = "(SELECT o.first + p.place AS rid, o.every AS stands_for \
+     FROM (SELECT g.number + d.place AS number FROM unnest($17) AS g(number) CROSS JOIN generate_series(0, 7) AS d(place)) s \
+     CROSS JOIN LATERAL (SELECT x.rid FROM waypost.runs x WHERE x.rid >= s.number << 16 AND x.rid < (s.number + 1) << 16 ORDER BY x.rid DESC LIMIT 1) l \
+     CROSS JOIN LATERAL (SELECT l.rid - greatest((l.rid & 65535) - 1, 0) AS first, greatest(l.rid & 65535, 1) AS count, \
+       (greatest(l.rid & 65535, 1) + $18 - 1) / $18 AS every) o \
+     CROSS JOIN LATERAL generate_series(s.number * 7919 % o.every, o.count - 1, o.every) AS p(place)) g \
+   CROSS JOIN LATERAL (SELECT * FROM waypost.runs r WHERE r.rid = g.rid OFFSET 0) r";
+
 /// The values of a condition.
 struct Asked<'a> {
     filter: &'a Filter,
@@ -40,6 +54,9 @@ struct Asked<'a> {
     states: Option<Vec<i16>>,
     /// In which runs of its lifecycle begin.
     births: Vec<i16>,
+    /// Groups of a spread, and how many runs at most stand for those of a number.
+    groups: Vec<i64>,
+    each: i64,
     limit: i64,
     hidden: Option<&'static str>,
     stale_at: Option<SystemTime>,
@@ -63,6 +80,8 @@ impl<'a> Asked<'a> {
             from,
             states,
             births: Vec::new(),
+            groups: Vec::new(),
+            each: 1,
             limit: limit as i64,
             hidden: filter.hidden(),
             stale_at: (filter.needs == Some(Needs::Worker)).then(|| stamp(tx.now)),
@@ -91,7 +110,9 @@ impl<'a> Asked<'a> {
             self.until,
             self.from,
             *parent,
-            self.births
+            self.births,
+            self.groups,
+            self.each
         ]
         .to_vec()
     }
@@ -174,35 +195,59 @@ async fn find(tx: &Tx, filter: &Filter) -> Result<Vec<Stored>> {
     row::select_lean(tx, &condition, &asked.args()).await
 }
 
-pub async fn sample(tx: &Tx, filter: &Filter, look_at: &usize) -> Result<Sample> {
+pub async fn sample(tx: &Tx, filter: &Filter, look_at: &usize, reach: &Option<Time>) -> Result<Sample> {
     if holds_nul(filter) {
         return Ok(Sample::default());
     }
     let (before, from) = between(tx, filter).await?;
+    let (known, states) = states(tx, filter).await?;
+    let newest = async |from: i64| {
+        let from_runs = format!("waypost.runs r WHERE {IN_PLACE} AND {FITS} ORDER BY r.rid DESC LIMIT $6");
+        let asked = Asked::new(tx, filter, states.clone(), (before, from), *look_at);
+        sampled(tx, &known, ("1::bigint", &from_runs), &asked.args()).await
+    };
     let sql = "SELECT r.rid, r.queued_at FROM waypost.runs r WHERE r.rid = \
         (SELECT x.rid FROM waypost.runs x WHERE x.rid < $1 AND x.rid >= $2 ORDER BY x.rid DESC OFFSET $3 LIMIT 1)";
-    let cut = tx.query(sql, args![before, from, *look_at as i64 - 1]).await?;
-    let cut = match cut.first().map(Columns) {
-        Some(columns) => Some((columns.get::<i64>(0)?, time(columns.get::<SystemTime>(1)?))),
-        None => None,
+    let cut = tx.query(sql, args![before, from, *look_at as i64]).await?;
+    let Some(columns) = cut.first().map(Columns) else {
+        return Ok(Sample { runs: newest(from).await?, ..Sample::default() });
     };
-    let from = cut.map_or(from, |(rid, _)| rid);
-    let (known, states) = states(tx, filter).await?;
-    let from_runs = format!("waypost.runs r WHERE {IN_PLACE} AND {FITS} ORDER BY r.rid DESC LIMIT $6");
-    let asked = Asked::new(tx, filter, states, (before, from), *look_at);
-    let runs = sampled(tx, &known, &from_runs, &asked.args()).await?;
-    Ok(Sample { runs, cut_at: cut.map(|(_, at)| at) })
+    let (rid, at) = (columns.get::<i64>(0)?, time(columns.get::<SystemTime>(1)?));
+    if reach.is_some_and(|reach| at < reach) {
+        return Ok(Sample { runs: newest(rid + 1).await?, cut_at: Some(at), one_in: 1 });
+    }
+    let from = match reach {
+        Some(reach) => from.max(first_since(tx, *reach - SLACK).await?),
+        None => from,
+    };
+    let ends = "SELECT min(x.rid), max(x.rid) FROM waypost.runs x WHERE x.rid < $1 AND x.rid >= $2";
+    let ends = tx.one(ends, args![before, from]).await?;
+    let (first, last): (i64, i64) = (Columns(&ends).get(0)?, Columns(&ends).get(1)?);
+    // The other half is for finding out how many runs each number has.
+    let half = *look_at / 2;
+    let (first, last) = (first >> NUMBERED, last >> NUMBERED);
+    let spread = Spread::over(first, last, half);
+    let numbers = ((last - first + 1) / spread.one_in as i64).clamp(1, GROUP * spread.groups.len() as i64);
+    let each = (half as i64 / numbers).max(1);
+    let asked =
+        Asked { groups: spread.groups, each, ..Asked::new(tx, filter, states, (before, from), *look_at) };
+    let from_groups = format!("{SPREAD} WHERE {IN_PLACE} AND {FITS} LIMIT $6");
+    let mut runs = sampled(tx, &known, ("g.stands_for", &from_groups), &asked.args()).await?;
+    runs.iter_mut().for_each(|run| run.stands_for *= spread.one_in);
+    runs.sort_by_key(|run| Reverse(run.created_at));
+    let one_in = runs.iter().map(|run| run.stands_for).sum::<u64>().checked_div(runs.len() as u64);
+    Ok(Sample { one_in: one_in.unwrap_or(spread.one_in).max(2), runs, cut_at: *reach })
 }
 
 /// What figures are made of, of runs `r`.
 pub async fn sampled(
     tx: &Tx,
     known: &LifecycleCodes,
-    from: &str,
+    (stands_for, from): (&str, &str),
     values: &[(&(dyn ToSql + Sync), Type)],
 ) -> Result<Vec<SampledRun>> {
     let sql = format!(
-        "SELECT r.state, r.queued_at, r.finished_at, r.rid, r.seq, r.started_at, r.fence, r.last_command FROM {from}"
+        "SELECT r.state, r.queued_at, r.finished_at, r.rid, r.seq, r.started_at, r.fence, r.last_command, {stands_for} FROM {from}"
     );
     let rows = tx.query(&sql, values).await?;
     let (mut runs, mut looks) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
@@ -229,6 +274,7 @@ pub async fn sampled(
             state: *state,
             created_at,
             finished_at,
+            stands_for: columns.get::<i64>(8)?.unsigned_abs(),
             took: None,
         });
     }

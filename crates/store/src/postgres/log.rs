@@ -21,7 +21,9 @@ use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Result;
 use crate::postgres::link::session::{Session, Tx};
 use crate::postgres::sql::{Args, Columns, args, time};
-use crate::rules::messages::{first_payload, items_message, standard_message, standard_payload};
+use crate::rules::messages::{
+    BRIEF_BYTES, first_payload, items_message, left_out, standard_message, standard_payload,
+};
 use crate::seam::error::StoreError;
 use crate::seam::projection::{MovedRun, Projected, Step};
 use crate::seam::run::EventRow;
@@ -29,14 +31,34 @@ use crate::seam::verbs::PAGE_BYTES;
 
 /// Of events `w`, as [`READ`] gives them.
 const COLUMNS: &str = "w.position, w.run_id, w.seq, w.at, w.command, w.src, w.dst, w.actor, w.who, w.level, w.message, \
-  w.payload::text, w.effect::text, w.via, w.via_command, w.tenant, w.count";
+  w.payload::text, CASE WHEN w.left_out IS NULL THEN w.effect::text END, w.via, w.via_command, w.tenant, w.count, w.left_out";
 
 /// What is read of an event, with a guess at how long it is once unpacked: a compressed value may be 256 times as long as it is
 /// stored. A payload has a limit of its own.
 const READ: &str = "e.position, r.run_id, e.seq, e.at, e.command, e.src, e.dst, e.actor, e.who, e.level, e.message, \
   e.payload, e.effect, e.via, e.via_command, r.tenant, 1024 + coalesce(octet_length(e.message), 0) \
-  + least(65536, coalesce(pg_column_size(e.payload), 0)::bigint * CASE WHEN pg_column_compression(e.payload) IS NULL THEN 2 ELSE 256 END) \
-  + CASE WHEN pg_column_compression(e.effect) IS NULL THEN coalesce(pg_column_size(e.effect), 0) ELSE least(2621440, pg_column_size(e.effect)::bigint * 256) END AS bytes";
+  + least(65536, coalesce(pg_column_size(e.payload), 0)::bigint * CASE WHEN pg_column_compression(e.payload) IS NULL THEN 2 ELSE 256 END) AS bytes, \
+  CASE WHEN pg_column_compression(e.effect) IS NULL THEN coalesce(pg_column_size(e.effect), 0) ELSE least(2621440, pg_column_size(e.effect)::bigint * 256) END AS effect_bytes";
+
+/// Which of the events' effects are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effects {
+    All,
+    Small,
+}
+
+impl Effects {
+    /// How large one is that is not read, as far as can be told without unpacking it: of items that are alike an eighth is stored, or less.
+    fn left_out(self) -> String {
+        match self {
+            Effects::All => "NULL::bigint".to_owned(),
+            Effects::Small => format!(
+                "(SELECT s.bytes FROM (SELECT pg_column_size(e.effect)::bigint * CASE WHEN pg_column_compression(e.effect) IS NULL THEN 1 ELSE 8 END AS bytes) s \
+                 WHERE e.seq > 1 AND s.bytes > {BRIEF_BYTES})"
+            ),
+        }
+    }
+}
 
 /// What a page may have by such guesses.
 const GUESSED_BYTES: i64 = 2 * PAGE_BYTES as i64;
@@ -66,12 +88,18 @@ struct Watch {
     writers: HashSet<String>,
 }
 
-pub async fn events(tx: &Tx, run_id: &str, after_seq: u64, limit: usize) -> Result<Vec<EventRow>> {
+pub async fn events(
+    tx: &Tx,
+    run_id: &str,
+    after_seq: u64,
+    limit: usize,
+    effects: Effects,
+) -> Result<Vec<EventRow>> {
     let rid = crate::postgres::row::by_id(tx, run_id).await?.rid;
     let condition = "FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid WHERE e.rid = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3";
     let limit = limit.min(MAX_PAGE);
     let after = after_seq.min(i32::MAX as u64) as i32;
-    let (mut found, _) = read(tx, condition, args![rid, after, limit as i64]).await?;
+    let (mut found, _) = read(tx, effects, condition, args![rid, after, limit as i64]).await?;
     found.retain(|event| event.seq > after_seq);
     found.truncate(limit);
     Ok(found)
@@ -98,7 +126,7 @@ impl Entry for EventRow {
     async fn read(tx: &Tx, from: i64, to: i64, limit: usize) -> Result<(Vec<EventRow>, bool)> {
         let condition = "FROM waypost.events e JOIN waypost.runs r ON r.rid = e.rid WHERE e.position > $1 AND e.position <= $2 \
                          ORDER BY e.position LIMIT $3";
-        read(tx, condition, args![from, to, limit as i64]).await
+        read(tx, Effects::All, condition, args![from, to, limit as i64]).await
     }
 }
 
@@ -375,10 +403,17 @@ async fn page<E: Entry>(session: &Session, after: u64, limit: usize) -> Result<V
 }
 
 /// As many as fit into a page; whether there are more.
-async fn read(tx: &Tx, condition: &str, values: &Args<'_>) -> Result<(Vec<EventRow>, bool)> {
+async fn read(
+    tx: &Tx,
+    effects: Effects,
+    condition: &str,
+    values: &Args<'_>,
+) -> Result<(Vec<EventRow>, bool)> {
+    let left_out = effects.left_out();
     let sql = format!(
-        "SELECT {COLUMNS} FROM (SELECT f.*, count(*) OVER () AS count, sum(f.bytes) OVER (ORDER BY f.position) - f.bytes AS before \
-         FROM (SELECT {READ} {condition}) f) w WHERE w.before < {GUESSED_BYTES} ORDER BY w.position"
+        "SELECT {COLUMNS} FROM (SELECT g.*, count(*) OVER () AS count, sum(g.guess) OVER (ORDER BY g.position) - g.guess AS before \
+         FROM (SELECT f.*, f.bytes + CASE WHEN f.left_out IS NULL THEN f.effect_bytes ELSE 0 END AS guess \
+           FROM (SELECT {READ}, {left_out} AS left_out {condition}) f) g) w WHERE w.before < {GUESSED_BYTES} ORDER BY w.position"
     );
     let rows = tx.query(&sql, values).await?;
     let count: i64 = rows.first().map_or(Ok(0), |row| Columns(row).get(16))?;
@@ -440,6 +475,9 @@ fn event(
 
 /// What a run was born with is kept once, in the event's effect; so is what later ones did.
 fn payload_of(lifecycle: &Lifecycle, columns: &Columns<'_>, is_birth: bool) -> Result<Value> {
+    if let Some(bytes) = columns.get::<Option<i64>>(17)? {
+        return Ok(left_out(bytes.unsigned_abs()));
+    }
     let mut effect = columns.get::<Option<&str>>(12)?.map(parse);
     if !is_birth {
         let is_note = columns.get::<Option<&str>>(10)?.is_some();

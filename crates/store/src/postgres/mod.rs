@@ -344,7 +344,13 @@ impl Store for PostgresStore {
     }
 
     fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
-        verb!(self, Session::look, run_id, |tx, run_id| log::events(tx, run_id, after_seq, limit))
+        verb!(self, Session::look, run_id, |tx, run_id| log::events(
+            tx,
+            run_id,
+            after_seq,
+            limit,
+            log::Effects::All
+        ))
     }
 
     fn feed(&self, after: Option<u64>, limit: usize) -> Reply<'_, Feed> {
@@ -403,7 +409,7 @@ impl Housekeeping for PostgresStore {
             retention(lifecycle: Option<String>) -> Vec<Retention>;
         }
         Session::look => list {
-            sample(filter: Filter, look_at: usize) -> Sample;
+            sample(filter: Filter, look_at: usize, reach: Option<Time>) -> Sample;
         }
         Session::look => worked {
             took(runs: Vec<RunRow>) -> Vec<Option<Span>>;
@@ -414,6 +420,16 @@ impl Housekeeping for PostgresStore {
         Session::look => admin {
             ask_scopes(sql: String) -> Vec<String>;
         }
+    }
+
+    fn events_in_brief(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
+        verb!(self, Session::look, run_id, |tx, run_id| log::events(
+            tx,
+            run_id,
+            after_seq,
+            limit,
+            log::Effects::Small
+        ))
     }
 
     fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {

@@ -25,7 +25,7 @@ pub async fn stats(tx: &Tx, tenant: &Option<String>) -> Result<Stats> {
       WHERE r.finished_at > $2 AND ($3 IS NULL OR r.tenant = $3) AND r.queue <> $4 ORDER BY r.rid DESC";
     let (week, tenant_name) = (stamp(tx.now - WEEK), tenant.as_deref());
     let values = args![LOOKED_AT as i64, week, tenant_name, HOUSEKEEPING];
-    let mut stats = Stats::of(&list::sampled(tx, &known, newest, values).await?, tx.now);
+    let mut stats = Stats::of(&list::sampled(tx, &known, ("1::bigint", newest), values).await?, tx.now);
     for_people(tx, &known, tenant, &mut stats).await?;
     Ok(stats)
 }

@@ -88,6 +88,15 @@ pub fn standard_payload(lifecycle: &Lifecycle, run_id: &str, effect: Option<&Val
     Value::Object(payload)
 }
 
+/// What an event did is small, or it is about many items, of which a bulk change's events name hundreds each: a page with hundreds of events
+/// leaves out what is larger than this.
+pub const BRIEF_BYTES: usize = 4_096;
+
+/// In place of what was left out.
+pub fn left_out(bytes: u64) -> Value {
+    json!({ "left_out_bytes": bytes })
+}
+
 /// What a run's first event tells beside its words: its metadata, and which items it has from the run that it repeats.
 pub fn first_payload(effect: Option<&Value>, metadata: Option<Value>) -> Value {
     let mut payload = Map::new();

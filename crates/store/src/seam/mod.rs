@@ -224,9 +224,13 @@ macro_rules! housekeeping_verbs {
             /// A message from outside has come: under which id it came first. One whose content is known is not taken up again,
             /// whatever id it comes under: an id need not be signed.
             receive(message: Message) -> Received;
-            /// The newest runs that fit, with when they came in, began and ended: figures and charts are made of it. At most
-            /// `look_at` runs are read, whether they fit or not, so that it costs the same however many there are.
-            sample(filter: Filter, look_at: usize) -> Sample;
+            /// A run's events like `events`, but for what is large of that which they did: it is not read, and `left_out_bytes` of the payload says
+            /// about how much it is. What workers noted is whole.
+            events_in_brief(run_id: String, after_seq: u64, limit: usize) -> Vec<EventRow>;
+            /// Runs that fit, with when they came in, began and ended: figures and charts are made of it. At most `look_at` runs are read, whether
+            /// they fit or not, so that it costs the same however many there are: all, or the newest if these came in since `reach` or before, or else
+            /// some, spread evenly over all since `reach`.
+            sample(filter: Filter, look_at: usize, reach: Option<Time>) -> Sample;
             /// How long each of these was worked, over all attempts: what it waited is left out. None: it never began, or its events are too
             /// many to be read for this.
             took(runs: Vec<RunRow>) -> Vec<Option<Span>>;

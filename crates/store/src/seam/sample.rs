@@ -12,12 +12,46 @@ use super::verbs::{Filter, Needs};
 /// Runs get their numbers in the order of their times, but for those that came in at once: by as much may the two differ.
 pub(crate) const SLACK: Span = Span::from_seconds(60);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Sample {
     /// The newest first.
     pub runs: Vec<SampledRun>,
-    /// Runs that came in before this were not looked at, although the filter allows for them. None: it is all of them.
+    /// Runs that came in before this were not looked at, although the filter allows for them. None: it is of all of them.
     pub cut_at: Option<Time>,
+    /// How many runs there are, roughly, for each that was looked at: of many a part is, spread over their time. 1: all that came in since `cut_at`.
+    pub one_in: u64,
+}
+
+impl Default for Sample {
+    fn default() -> Sample {
+        Sample { runs: Vec::new(), cut_at: None, one_in: 1 }
+    }
+}
+
+/// Runs that follow each other stand in the same pages: groups of them cost a few reads each, and single ones would one each.
+pub(crate) const GROUP: i64 = 8;
+
+/// Which groups of runs stand for all, by their numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spread {
+    pub one_in: u64,
+    /// The first number of each group, the newest first.
+    pub groups: Vec<i64>,
+}
+
+impl Spread {
+    /// At most `look_at` of the numbers from `first` to `last`. What each stands for is a round number, which holds until there are a tenth more: figures
+    /// do not jump because a run came in.
+    pub fn over(first: i64, last: i64, look_at: usize) -> Spread {
+        let most = (look_at as i64 / GROUP).max(1);
+        let mut one_in = 1_i64;
+        while last / (GROUP * one_in) - first / (GROUP * one_in) >= most {
+            one_in += 10_i64.pow(one_in.ilog10().saturating_sub(1));
+        }
+        let stride = GROUP * one_in;
+        let groups = (first / stride..=last / stride).rev().map(|place| place * stride);
+        Spread { one_in: one_in as u64, groups: groups.collect() }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -26,6 +60,8 @@ pub struct SampledRun {
     pub state: StateId,
     pub created_at: Time,
     pub finished_at: Option<Time>,
+    /// So many are counted for it: those too that were not looked at in its place.
+    pub stands_for: u64,
     /// How long it was worked, over all attempts; none if it never began, or its events were too many to be read.
     pub took: Option<Span>,
 }
@@ -97,6 +133,21 @@ impl Filter {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_spread_has_its_share_of_any_range() {
+        assert_eq!(Spread::over(1, 30, 1_000), Spread { one_in: 1, groups: vec![24, 16, 8, 0] });
+        for (first, last, round) in
+            [(1, 1_100, 2), (1, 1_000_002, 1_100), (77_777, 5_000_000, 5_000), (0, 7_999, 8)]
+        {
+            let Spread { one_in, groups } = Spread::over(first, last, 1_000);
+            assert_eq!(one_in, round, "{first} to {last}");
+            assert!((62..=125).contains(&groups.len()), "{first} to {last}: {}", groups.len());
+            let stride = GROUP * one_in as i64;
+            let stands_for = groups.len() as i64 * stride;
+            assert!((stands_for - (last - first)).abs() <= 2 * stride, "{first} to {last}: {stands_for}");
+        }
+    }
 
     #[test]
     fn a_filter_is_read_as_it_is_written() {

@@ -1,12 +1,14 @@
 //! Runs that fit a filter: as a list, and as a sample.
 
+use std::cmp::Reverse;
+
 use rusqlite::types::Value;
 use rusqlite::{Params, Row, params, params_from_iter};
 use waypost_kernel::Time;
 use waypost_kernel::decide::VACANT_FOR_LOST;
 use waypost_kernel::waiting::waits_for_people;
 
-use crate::seam::sample::{SLACK, Sample, SampledRun};
+use crate::seam::sample::{GROUP, SLACK, Sample, SampledRun, Spread};
 use crate::seam::verbs::{Filter, Needs, Page};
 use crate::seam::worked::{Begun, Look};
 use crate::sqlite::link::fault::Result;
@@ -29,7 +31,7 @@ fn places(filter: &Filter) -> &'static str {
 
 /// What a filter asks for, of the values of [`asked`].
 const FITS: &str = "CROSS JOIN state_codes s ON s.code = n.state \
-     WHERE n.rid < ?1 AND n.rid >= ?13 AND b.tenant = ?2 AND (?3 IS NULL OR s.lifecycle IN (?3, ?9)) AND (?4 IS NULL OR s.state = ?4) \
+     WHERE b.tenant = ?2 AND (?3 IS NULL OR s.lifecycle IN (?3, ?9)) AND (?4 IS NULL OR s.state = ?4) \
      AND (?5 IS NULL OR n.queue = ?5) AND (?10 IS NULL OR n.state & 7 = 2 AND n.due_at < iif(n.claimed_by IS NULL, ?12, ?10)) \
      AND (?11 IS NULL OR n.state IN (SELECT value FROM json_each(?11))) AND (?8 IS NULL OR n.queue <> ?8) \
      AND (?14 IS NULL OR b.playbook = ?14 OR substr(b.playbook, 1, length(?15)) = ?15) \
@@ -37,8 +39,11 @@ const FITS: &str = "CROSS JOIN state_codes s ON s.code = n.state \
      AND (?6 IS NULL OR instr(b.run_id, ?6) OR instr(coalesce(b.correlation_id, ''), ?6) \
      OR instr(coalesce(n.metadata, b.metadata, '{}'), ?6))";
 
+/// And between which numbers.
+const BETWEEN: &str = "n.rid < ?1 AND n.rid >= ?13";
+
 fn fitting(filter: &Filter) -> String {
-    format!("{} {FITS} ORDER BY n.rid DESC LIMIT ?7", places(filter))
+    format!("{} {FITS} AND {BETWEEN} ORDER BY n.rid DESC LIMIT ?7", places(filter))
 }
 
 /// The same of one lifecycle: the newest of each state that its runs are born in, and of those the newest. A lifecycle that is hardly used
@@ -47,7 +52,7 @@ fn born_in(births: &[i64]) -> String {
     let newest = |code: &i64| {
         format!(
             "SELECT rid FROM (SELECT b.rid FROM run_born b INDEXED BY run_births CROSS JOIN run_now n ON n.rid = b.rid AND ?18 IS NULL \
-             {FITS} AND b.state = {code} AND b.rid < ?1 AND b.rid >= ?13 ORDER BY b.rid DESC LIMIT ?7)"
+             {FITS} AND {BETWEEN} AND b.state = {code} AND b.rid < ?1 AND b.rid >= ?13 ORDER BY b.rid DESC LIMIT ?7)"
         )
     };
     let all: Vec<String> = births.iter().map(newest).collect();
@@ -82,16 +87,38 @@ pub fn runs(tx: &Tx<'_>, filter: &Filter) -> Result<Page> {
     Ok(filter.page(found, is_cut))
 }
 
-pub fn sample(tx: &Tx<'_>, filter: &Filter, look_at: &usize) -> Result<Sample> {
+pub fn sample(tx: &Tx<'_>, filter: &Filter, look_at: &usize, reach: &Option<Time>) -> Result<Sample> {
     let (before, from) = between(tx, filter)?;
+    let newest = |from: i64| {
+        let values = asked(tx, filter, (before, from), *look_at)?;
+        sampled(tx, &fitting(filter), params_from_iter(values))
+    };
     let sql = "SELECT b.rid, b.at FROM run_born b WHERE b.rid = \
         (SELECT rid FROM run_now WHERE rid < ?1 AND rid >= ?2 ORDER BY rid DESC LIMIT 1 OFFSET ?3)";
-    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get(1)?));
-    let cut = tx.find(sql, params![before, from, *look_at as i64 - 1], read)?;
-    let from = cut.map_or(from, |(rid, _)| rid);
-    let values = asked(tx, filter, (before, from), *look_at)?;
-    let runs = sampled(tx, &fitting(filter), params_from_iter(values))?;
-    Ok(Sample { runs, cut_at: cut.map(|(_, at)| Time::from_ms(at)) })
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, Time::from_ms(row.get(1)?)));
+    let Some((rid, at)) = tx.find(sql, params![before, from, *look_at as i64], read)? else {
+        return Ok(Sample { runs: newest(from)?, ..Sample::default() });
+    };
+    if reach.is_some_and(|reach| at < reach) {
+        return Ok(Sample { runs: newest(rid + 1)?, cut_at: Some(at), one_in: 1 });
+    }
+    let from = from.max(reach.map_or(Ok(from), |reach| first_since(tx, reach - SLACK))?);
+    let ends = "SELECT (SELECT rid FROM run_now WHERE rid < ?1 AND rid >= ?2 ORDER BY rid LIMIT 1), \
+        (SELECT rid FROM run_now WHERE rid < ?1 AND rid >= ?2 ORDER BY rid DESC LIMIT 1)";
+    let (first, last) =
+        tx.prepare(ends)?.query_row(params![before, from], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let spread = Spread::over(first, last, *look_at);
+    let mut values = asked(tx, filter, (before, from), *look_at)?;
+    values.push(Value::Text(serde_json::json!(spread.groups).to_string()));
+    // Of two bounds SQLite begins at the one that it meets first: the group's is the near one.
+    let groups = format!(
+        "json_each(?19) g CROSS JOIN run_now n ON n.rid >= g.value AND n.rid < g.value + {GROUP} \
+         CROSS JOIN run_born b ON b.rid = n.rid AND (?18 IS NULL OR b.parent_run_id = ?18) {FITS} AND +n.rid < ?1 AND +n.rid >= ?13 LIMIT ?7"
+    );
+    let mut runs = sampled(tx, &groups, params_from_iter(values))?;
+    runs.iter_mut().for_each(|run| run.stands_for = spread.one_in);
+    runs.sort_by_key(|run| Reverse(run.created_at));
+    Ok(Sample { runs, cut_at: *reach, one_in: spread.one_in })
 }
 
 /// What figures are made of, of runs `n` that were born as `b`.
@@ -111,7 +138,7 @@ pub fn sampled(tx: &Tx<'_>, from: &str, values: impl Params) -> Result<Vec<Sampl
         let begun =
             Begun { lifecycle: &lifecycle, state, last_command: command, fence, started_at, finished_at };
         looks.push(Look::new(row.get(3)?, row.get(4)?, &begun, tx.now));
-        runs.push(SampledRun { lifecycle, state, created_at, finished_at, took: None });
+        runs.push(SampledRun { lifecycle, state, created_at, finished_at, stands_for: 1, took: None });
     }
     let took = worked::of_looks(tx, &looks)?;
     runs.iter_mut().zip(took).for_each(|(run, took)| run.took = took);

@@ -11,7 +11,9 @@ use waypost_kernel::{Lifecycle, Time};
 
 use crate::columns::parse;
 use crate::engine::Stored;
-use crate::rules::messages::{first_payload, items_message, standard_message, standard_payload};
+use crate::rules::messages::{
+    BRIEF_BYTES, first_payload, items_message, left_out, standard_message, standard_payload,
+};
 use crate::rules::replay::Written;
 use crate::rules::room::Room;
 use crate::seam::projection::{MovedRun, Projected, Step};
@@ -33,15 +35,43 @@ struct Found {
     level: Option<String>,
     message: Option<String>,
     payload: Option<Value>,
+    left_out_bytes: Option<u64>,
+}
+
+/// Which of the events' effects are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effects {
+    All,
+    Small,
 }
 
 const FIRST: &str = "SELECT position, run_id, at, command, state, actor, who, effect, metadata, details, tenant FROM run_born";
-const LATER: &str = "SELECT e.position, b.run_id, e.at, e.command, e.dst, e.actor, e.who, e.effect, e.seq, e.src, e.via, \
-  e.via_command, e.level, e.message, e.payload, e.prev, b.tenant FROM run_events e CROSS JOIN run_born b ON b.rid = e.rid";
 
-pub fn events(tx: &Tx<'_>, run_id: &str, after_seq: u64, limit: usize) -> Result<Vec<EventRow>> {
+/// The length of an effect that is not read costs no look at its pages.
+fn later_select(effects: Effects) -> String {
+    let (effect, left_out) = match effects {
+        Effects::All => ("e.effect".to_owned(), "NULL"),
+        Effects::Small => {
+            let effect = format!("iif(octet_length(e.effect) > {BRIEF_BYTES}, NULL, e.effect)");
+            (effect, "octet_length(e.effect)")
+        }
+    };
+    format!(
+        "SELECT e.position, b.run_id, e.at, e.command, e.dst, e.actor, e.who, {effect}, e.seq, e.src, e.via, \
+         e.via_command, e.level, e.message, e.payload, e.prev, b.tenant, {left_out} FROM run_events e CROSS JOIN run_born b ON b.rid = e.rid"
+    )
+}
+
+pub fn events(
+    tx: &Tx<'_>,
+    run_id: &str,
+    after_seq: u64,
+    limit: usize,
+    effects: Effects,
+) -> Result<Vec<EventRow>> {
     let mut room = Room::of_a_page();
-    let mut found = of_run(tx, &row::by_id(tx, run_id)?, after_seq, limit, &mut room)?;
+    let stored = row::by_id(tx, run_id)?;
+    let mut found = of_run(tx, &stored, (after_seq, limit), effects, &mut room)?;
     found.truncate(limit);
     Ok(found.into_iter().map(event_row).collect())
 }
@@ -55,7 +85,7 @@ pub fn feed(tx: &Tx<'_>, after_position: u64, limit: usize) -> Result<Vec<EventR
     let mut end = end_of(&found, &room);
     let mut room = Room::of_a_page();
     let others = "WHERE e.position > ?1 ORDER BY e.position LIMIT ?2";
-    let others = later(tx, others, params![after, limit as i64], &mut room)?;
+    let others = later(tx, Effects::All, others, params![after, limit as i64], &mut room)?;
     end = end.min(end_of(&others, &room));
     found.extend(others);
     found.retain(|event| event.position > after_position && event.position <= end);
@@ -153,7 +183,7 @@ pub fn of(tx: &Tx<'_>, stored: &Stored) -> Result<Vec<Written>> {
 
 /// So many of them after this one, and of the first ones a few more.
 pub fn page(tx: &Tx<'_>, stored: &Stored, after_seq: u64, limit: usize) -> Result<Vec<Written>> {
-    let found = of_run(tx, stored, after_seq, limit, &mut Room::unbounded())?;
+    let found = of_run(tx, stored, (after_seq, limit), Effects::All, &mut Room::unbounded())?;
     Ok(found.into_iter().map(|event| event.written).collect())
 }
 
@@ -162,11 +192,17 @@ const UNLISTED: u64 = 8;
 
 /// Where all events of a run stand.
 pub fn positions(tx: &Tx<'_>, stored: &Stored) -> Result<Vec<u64>> {
-    let found = of_run(tx, stored, 0, usize::MAX, &mut Room::unbounded())?;
+    let found = of_run(tx, stored, (0, usize::MAX), Effects::All, &mut Room::unbounded())?;
     Ok(found.into_iter().map(|event| event.position).collect())
 }
 
-fn of_run(tx: &Tx<'_>, stored: &Stored, after_seq: u64, limit: usize, room: &mut Room) -> Result<Vec<Found>> {
+fn of_run(
+    tx: &Tx<'_>,
+    stored: &Stored,
+    (after_seq, limit): (u64, usize),
+    effects: Effects,
+    room: &mut Room,
+) -> Result<Vec<Found>> {
     let rid = stored.rid;
     let mut found = match after_seq {
         0 => first(tx, "WHERE rid = ?1", params![rid], room)?,
@@ -177,7 +213,7 @@ fn of_run(tx: &Tx<'_>, stored: &Stored, after_seq: u64, limit: usize, room: &mut
         let listed = tx.prepare(listed)?.query_row([rid], |row| row.get(0)).optional();
         let last = listed?.unwrap_or(stored.last);
         let mut back = Vec::new();
-        walk_back(tx, last, |event| {
+        walk_back(tx, effects, last, |event| {
             let more = event.written.seq > after_seq;
             back.push(event);
             more
@@ -188,16 +224,21 @@ fn of_run(tx: &Tx<'_>, stored: &Stored, after_seq: u64, limit: usize, room: &mut
     // Of two bounds SQLite begins at the one that it meets first; the other is what the index is of.
     let condition = "WHERE e.rid = ?1 AND e.seq > ?2 AND e.seq > 8 ORDER BY e.seq LIMIT ?3";
     let after = i64::try_from(after_seq).unwrap_or(i64::MAX);
-    found.extend(later(tx, condition, params![rid, after, limit], room)?);
+    found.extend(later(tx, effects, condition, params![rid, after, limit], room)?);
     found.retain(|event| event.written.seq > after_seq);
     Ok(found)
 }
 
 /// From an event of a run to the ones before it, as long as `each` says.
-fn walk_back(tx: &Tx<'_>, from: Option<i64>, mut each: impl FnMut(Found) -> bool) -> Result<()> {
+fn walk_back(
+    tx: &Tx<'_>,
+    effects: Effects,
+    from: Option<i64>,
+    mut each: impl FnMut(Found) -> bool,
+) -> Result<()> {
     let mut next = from;
     while let Some(position) = next {
-        let row = later(tx, "WHERE e.position = ?1", params![position], &mut Room::unbounded())?;
+        let row = later(tx, effects, "WHERE e.position = ?1", params![position], &mut Room::unbounded())?;
         next = row.last().and_then(|event| event.prev);
         for event in row.into_iter().rev() {
             if !each(event) {
@@ -212,7 +253,7 @@ fn walk_back(tx: &Tx<'_>, from: Option<i64>, mut each: impl FnMut(Found) -> bool
 pub fn same_note(tx: &Tx<'_>, last: Option<i64>, since: Time, note: &Note) -> Result<Option<(i64, u64)>> {
     let mut same = None;
     let payload = Some(&note.payload).filter(|payload| !crate::json::codec::is_blank(payload));
-    walk_back(tx, last, |event| {
+    walk_back(tx, Effects::Small, last, |event| {
         let is = event.level.as_deref() == Some(note.level.name())
             && event.message.as_deref() == Some(&*note.message)
             && event.payload.as_ref() == payload;
@@ -247,14 +288,23 @@ fn first(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params, room: &mut
     Ok(found)
 }
 
-fn later(tx: &Tx<'_>, condition: &str, values: impl rusqlite::Params, room: &mut Room) -> Result<Vec<Found>> {
+fn later(
+    tx: &Tx<'_>,
+    effects: Effects,
+    condition: &str,
+    values: impl rusqlite::Params,
+    room: &mut Room,
+) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     let mut unread = Vec::new();
     let texts = [7, 13, 14];
-    rows(tx, &format!("{LATER} {condition}"), values, (room, &texts), |row, state| {
+    let sql = format!("{} {condition}", later_select(effects));
+    rows(tx, &sql, values, (room, &texts), |row, state| {
         let mut event = event(row, state, Some(String::new()), row.get(8)?)?;
         event.prev = row.get(15)?;
         event.tenant = row.get(16)?;
+        let bytes: Option<u64> = row.get(17)?;
+        event.left_out_bytes = bytes.filter(|_| event.written.effect.is_none());
         event.level = row.get(12)?;
         event.message = row.get::<_, Option<AnyText>>(13)?.map(|text| text.0);
         event.payload = row.get::<_, Option<AnyText>>(14)?.map(|text| parse(&text.0));
@@ -296,6 +346,7 @@ fn begun(end: &Found, from: String, to: String, command: Option<String>) -> Foun
         level: None,
         message: None,
         payload: None,
+        left_out_bytes: None,
     }
 }
 
@@ -339,6 +390,7 @@ fn event(row: &Row<'_>, state: &Named, from: Option<String>, seq: u64) -> rusqli
         level: None,
         message: None,
         payload: None,
+        left_out_bytes: None,
     })
 }
 
@@ -353,6 +405,9 @@ fn event_row(found: Found) -> EventRow {
     let (standard_level, standard_message) = standard.unwrap_or((Level::Info, String::new()));
     let did = effect.as_ref().filter(|_| from.is_some() && found.message.is_none());
     let standard_payload = || {
+        if let Some(bytes) = found.left_out_bytes {
+            return left_out(bytes);
+        }
         let standard = found.lifecycle.as_ref().map(|it| standard_payload(it, &found.run_id, did));
         standard.unwrap_or_else(|| json!({}))
     };

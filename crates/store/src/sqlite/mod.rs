@@ -246,7 +246,7 @@ impl Store for SqliteStore {
     }
 
     fn events(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
-        self.session.read(move |tx| log::events(tx, &run_id, after_seq, limit))
+        self.session.read(move |tx| log::events(tx, &run_id, after_seq, limit, log::Effects::All))
     }
 
     fn feed(&self, after: Option<u64>, limit: usize) -> Reply<'_, Feed> {
@@ -309,7 +309,7 @@ impl Housekeeping for SqliteStore {
     verbs! {
         // It may read many rows.
         read_apart tx list {
-            sample(filter: Filter, look_at: usize) -> Sample;
+            sample(filter: Filter, look_at: usize, reach: Option<Time>) -> Sample;
         }
         read_apart tx worked {
             took(runs: Vec<RunRow>) -> Vec<Option<Span>>;
@@ -323,6 +323,10 @@ impl Housekeeping for SqliteStore {
         read_apart tx admin {
             ask_scopes(sql: String) -> Vec<String>;
         }
+    }
+
+    fn events_in_brief(&self, run_id: String, after_seq: u64, limit: usize) -> Reply<'_, Vec<EventRow>> {
+        self.session.read(move |tx| log::events(tx, &run_id, after_seq, limit, log::Effects::Small))
     }
 
     fn sweep(&self, by: String, limit: usize) -> Reply<'_, Swept> {

@@ -15,6 +15,16 @@ impl MemoryStore {
         })
     }
 
+    /// Nothing is too large for it.
+    pub(crate) fn events_in_brief(
+        &self,
+        run_id: String,
+        after_seq: u64,
+        limit: usize,
+    ) -> Reply<'_, Vec<EventRow>> {
+        self.events(run_id, after_seq, limit)
+    }
+
     pub(crate) fn feed(&self, after: Option<u64>, limit: usize) -> Reply<'_, Feed> {
         self.verb(move |state| {
             let Some(after) = after else { return Ok(Feed::after(state.last_position, Vec::new())) };

@@ -243,25 +243,39 @@ impl MemoryStore {
         self.verb(move |state| Ok(state.keys(&filter)))
     }
 
-    pub(crate) fn sample(&self, filter: Filter, look_at: usize) -> Reply<'_, Sample> {
+    pub(crate) fn sample(&self, filter: Filter, look_at: usize, reach: Option<Time>) -> Reply<'_, Sample> {
         self.verb(move |state| {
             let window = |row: &RunRow| {
                 filter.since.is_none_or(|since| row.run.created_at >= since)
                     && filter.until.is_none_or(|until| row.run.created_at < until)
             };
-            let looked_at: Vec<&Entry> =
-                state.runs.values().rev().filter(|entry| window(&entry.row)).take(look_at).collect();
+            let mut looked_at: Vec<&Entry> =
+                state.runs.values().rev().filter(|entry| window(&entry.row)).collect();
+            let next = looked_at.get(look_at).map(|entry| entry.row.run.created_at);
+            let (mut cut_at, mut one_in) = (None, 1);
+            match next {
+                Some(at) if reach.is_some_and(|reach| at < reach) => {
+                    looked_at.truncate(look_at);
+                    cut_at = Some(at);
+                }
+                Some(_) => {
+                    looked_at.retain(|entry| reach.is_none_or(|reach| entry.row.run.created_at >= reach));
+                    one_in = looked_at.len().div_ceil(look_at);
+                    looked_at = looked_at.into_iter().step_by(one_in).collect();
+                    cut_at = reach;
+                }
+                None => {}
+            }
             let fitting = looked_at.iter().filter(|entry| matches(entry, &filter, state.now));
             let runs = fitting.map(|entry| SampledRun {
                 lifecycle: entry.row.lifecycle.clone(),
                 state: entry.row.run.state,
                 created_at: entry.row.run.created_at,
                 finished_at: entry.row.run.finished_at,
+                stands_for: one_in as u64,
                 took: held_for(entry, state.now),
             });
-            let is_cut = looked_at.len() == look_at;
-            let oldest = looked_at.last().filter(|_| is_cut).map(|entry| entry.row.run.created_at);
-            Ok(Sample { runs: runs.collect(), cut_at: oldest })
+            Ok(Sample { runs: runs.collect(), cut_at, one_in: one_in as u64 })
         })
     }
 

@@ -57,6 +57,13 @@ shapes! {
         optional("p50_ms", COUNT, "Half of them took no longer."),
         optional("p95_ms", COUNT, "95 of 100 took no longer."),
     ];
+    ENDED_AS "ActivityEnded" [
+        needed("lifecycle", NAME, "The lifecycle of these runs."),
+        needed("status", NAME, "The state that they ended in."),
+        optional("outcome", NAME, "What that means."),
+        needed("count", COUNT, "How many they are."),
+        optional("mean_duration_ms", COUNT, "How long they took on average, of those that began."),
+    ];
     OF_LIFECYCLE "ActivityOfLifecycle" [
         needed("lifecycle", NAME, "The lifecycle's name."),
         needed("by", Kind::Object, "How many of its runs have which outcome, or are in which phase."),
@@ -68,9 +75,12 @@ shapes! {
         needed("until", TIME, "When the last one ends."),
         needed("bucket_ms", COUNT, "How long each of them is."),
         needed("runs", COUNT, "How many runs these figures are of."),
-        optional("cut_at", TIME, "Runs that came in before this were not looked at: 20,000 are, whether they fit or not. Null: it is all of them."),
+        needed("one_in", COUNT, "How many runs each stands for that was looked at: counts are estimates if it is more than 1. At most 1,000 are looked at, whether they fit or not."),
+        optional("cut_at", TIME, "Runs that came in before this were not looked at. Null: it is of all of them."),
         needed("buckets", list(&Kind::Of(&BUCKET), MOST_BUCKETS as usize), "In the order of time."),
         needed("duration", Kind::Of(&DURATION), "How long those took that ended within the buckets."),
+        needed("ended", list(&Kind::Of(&ENDED_AS), 10_000), "What ended within the buckets, by lifecycle and status."),
+        optional("success_rate", Kind::Any, "Runs that succeeded, of those that ended by themselves within the buckets; from 0 to 1."),
         needed("lifecycles", list(&Kind::Of(&OF_LIFECYCLE), 10_000), "By name."),
     ];
 }

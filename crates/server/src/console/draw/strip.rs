@@ -83,8 +83,7 @@ pub fn brush(activity: &Value, typed: &str) -> Markup {
                 figcaption {
                     time datetime=(text(activity, "from")) { (minute(text(activity, "from"))) }
                     span {
-                        (activity["runs"]) " runs"
-                        @if let Some(cut) = activity["cut_at"].as_str() { " of the newest, back to " (minute(cut)) }
+                        @if one_in(activity) > 1 { "about " (activity["runs"]) " runs, estimated from 1 in " (one_in(activity)) } @else { (activity["runs"]) " runs" }
                         @if is_narrowed { " · " a href={ "/runs?filter=" (ask::encoded(&filter::with(typed, &[("since", None), ("until", None)]))) } { "all times" } }
                     }
                     time datetime=(text(activity, "until")) { (minute(text(activity, "until"))) }
@@ -92,6 +91,11 @@ pub fn brush(activity: &Value, typed: &str) -> Markup {
             }
         }
     }
+}
+
+/// How many runs each stands for that was looked at.
+pub fn one_in(activity: &Value) -> u64 {
+    activity["one_in"].as_u64().unwrap_or(1)
 }
 
 /// Of an instant as the API writes it, up to the minute.

@@ -3,14 +3,16 @@
 use maud::{Markup, html};
 use serde_json::Value;
 use waypost_kernel::{Outcome, Phase, Span, Time};
+use waypost_store::QueueRow;
 
 use super::bulk::alerts::{is_critical, is_firing};
 use super::people::waiting;
 use super::runs;
 use crate::answer::Result;
+use crate::api::workers;
 use crate::call::Call;
 use crate::console::ask::{self, ask};
-use crate::console::draw::strip::spark;
+use crate::console::draw::strip::{one_in, spark};
 use crate::console::filter;
 use crate::console::layout::{Live, Nav, Sheet, answered};
 use crate::console::parts::{age, ago, badge, copied, lasted, list, now, shown, text, time, tone};
@@ -18,13 +20,18 @@ use crate::console::parts::{age, ago, badge, copied, lasted, list, now, shown, t
 const MOST_FIRES: usize = 5;
 const MOST_RUNS: usize = 8;
 const DAY_MS: &str = "86400000";
+const WEEK_MS: &str = "604800000";
 const HOURS: &str = "24";
 
 pub async fn page(call: Call) -> Result {
     let now = now(&call).await?;
-    let stats = ask(&call, "getStats", &[], &[]).await?;
+    let queues: Vec<Value> =
+        call.store().queues(call.seen_tenant()).await?.iter().map(QueueRow::object).collect();
+    let workers = call.store().workers(call.seen_tenant()).await?;
+    let in_use = workers::utilisation(&workers, now);
     let day = [("window_ms", DAY_MS), ("buckets", HOURS)];
     let activity = ask(&call, "getActivity", &[], &day).await?;
+    let week = ask(&call, "getActivity", &[], &[("window_ms", WEEK_MS), ("buckets", "1")]).await?;
     let alerts = ask(&call, "listAlerts", &[], &[]).await?;
     let latest = runs::find(&call, "", "", "").await?;
     let schedules = ask(&call, "listSchedules", &[], &[("limit", "50")]).await?;
@@ -38,12 +45,12 @@ pub async fn page(call: Call) -> Result {
         @if latest.is_empty() { (welcome()) }
         div #figures data-part {
             (firing(&alerts, now))
-            (figures(&stats, &activity, [&for_people, &orphaned], now))
-            @if !list(&activity, "lifecycles").is_empty() { section.card { h2 { "Lifecycles" } (lifecycles(&activity)) } }
+            (figures(&activity, (&queues, in_use), [&for_people, &orphaned], now))
+            @if !list(&activity, "lifecycles").is_empty() { section.card { h2 { "Lifecycles" } (lifecycles(&activity)) (looked_at(&activity)) } }
             div.columns {
-                section.card { h2 { "Ended in 24 hours" } (ended(&stats)) }
+                section.card { h2 { "Ended in 24 hours" } (ended(&activity, &week)) }
                 div {
-                    section.card { h2 { "Queues" } (queues(&stats, now)) }
+                    section.card { h2 { "Queues" } (queue_table(&queues, now)) }
                     section.card { h2 { "Next fires" } (fires(&schedules, now)) }
                 }
             }
@@ -98,14 +105,20 @@ fn welcome() -> Markup {
     }
 }
 
-fn figures(stats: &Value, activity: &Value, [for_people, orphaned]: [&str; 2], now: Time) -> Markup {
+fn figures(
+    activity: &Value,
+    (queues, in_use): (&[Value], Option<f64>),
+    [for_people, orphaned]: [&str; 2],
+    now: Time,
+) -> Markup {
     let percent =
-        |name: &str| stats[name].as_f64().map_or("–".to_owned(), |ratio| format!("{:.0} %", ratio * 100.0));
-    let oldest = list(stats, "queues").iter().filter_map(|queue| time(queue, "oldest_ready_at")).min();
+        |ratio: Option<f64>| ratio.map_or("–".to_owned(), |ratio| format!("{:.0} %", ratio * 100.0));
+    let depth: u64 = queues.iter().filter_map(|queue| queue["ready"].as_u64()).sum();
+    let oldest = queues.iter().filter_map(|queue| time(queue, "oldest_ready_at")).min();
     let oldest = oldest.map_or("–".to_owned(), |at| age(now - at));
     let ended: Vec<u64> =
         list(activity, "buckets").iter().map(|it| it["ended"].as_u64().unwrap_or_default()).collect();
-    let per_hour = format!("{} in 24 h, by hour", ended.iter().sum::<u64>());
+    let per_hour = format!("{} in 24 h, by hour", about(activity, ended.iter().sum()));
     let took = |name: &str| {
         activity["duration"][name].as_i64().map_or("–".to_owned(), |ms| lasted(Span::from_ms(ms)))
     };
@@ -113,14 +126,27 @@ fn figures(stats: &Value, activity: &Value, [for_people, orphaned]: [&str; 2], n
         dl.figures.eight {
             (figure("Wait for you", for_people, "/waiting", for_people != "0"))
             (figure("Orphaned", orphaned, "/runs?filter=needs%3Aworker", orphaned != "0"))
-            (figure("Wait for a worker", &stats["queue_depth"].as_u64().unwrap_or(0).to_string(), "/queues", false))
+            (figure("Wait for a worker", &depth.to_string(), "/queues", false))
             (figure("Oldest of them", &oldest, "/queues", false))
-            (figure("Slots in use", &percent("worker_utilisation"), "/workers", false))
-            (figure("Succeeded in 24 h", &percent("success_rate_24h"), "/runs?filter=since%3A24h", false))
-            div.figure { dt { "Ended in the last hour" } dd.with-spark { (ended.last().copied().unwrap_or_default()) " " (spark(&ended, &per_hour)) } }
+            (figure("Slots in use", &percent(in_use), "/workers", false))
+            (figure("Succeeded in 24 h", &percent(activity["success_rate"].as_f64()), "/runs?filter=since%3A24h", false))
+            div.figure { dt { "Ended in the last hour" } dd.with-spark { (about(activity, ended.last().copied().unwrap_or_default())) " " (spark(&ended, &per_hour)) } }
             div.figure { dt { "Took, p50 / p95" } dd.pair { (took("p50_ms")) " / " (took("p95_ms")) } }
         }
-        @if let Some(cut) = activity["cut_at"].as_str() { p.hint { "By hour and by lifecycle: of the newest runs, back to " (cut) "." } }
+    }
+}
+
+/// A count, which is an estimate if some runs stand for all.
+fn about(activity: &Value, count: u64) -> String {
+    if one_in(activity) > 1 && count > 0 { format!("≈ {count}") } else { count.to_string() }
+}
+
+/// What the figures are of, if that is not all.
+fn looked_at(activity: &Value) -> Markup {
+    html! {
+        @if one_in(activity) > 1 {
+            p.hint { "Of what came in within 24 hours, 1 run in " (one_in(activity)) " was looked at: what is counted by hour, lifecycle and state is an estimate." }
+        }
     }
 }
 
@@ -156,9 +182,9 @@ fn lifecycles(activity: &Value) -> Markup {
                         th scope="row" { a.quiet href={ "/runs?filter=" (ask::encoded(&filter::with("", &[("lifecycle", Some(name))]))) } { (shown(name)) } }
                         @for (_, tones) in &columns {
                             @let count: u64 = tones.iter().filter_map(|tone| of["by"][*tone].as_u64()).sum();
-                            td.num.none[count == 0] { (count) }
+                            td.num.none[count == 0] { (about(activity, count)) }
                         }
-                        td { (spark(&came_in, &format!("{} came in within 24 hours, by hour", came_in.iter().sum::<u64>()))) }
+                        td { (spark(&came_in, &format!("{} came in within 24 hours, by hour", about(activity, came_in.iter().sum())))) }
                         td.num { (ms(of, "p50_ms")) }
                         td.num { (ms(of, "p95_ms")) }
                     }
@@ -172,22 +198,26 @@ fn figure(label: &str, value: &str, path: &str, is_urgent: bool) -> Markup {
     html! { div.figure.urgent[is_urgent] { dt { (label) } dd { a href=(path) { (value) } } } }
 }
 
-fn ended(stats: &Value) -> Markup {
-    let rows: Vec<&Value> =
-        list(stats, "ended").iter().filter(|it| it["in_24h"].as_u64() > Some(0)).collect();
-    let most = rows.iter().filter_map(|it| it["in_24h"].as_u64()).max().unwrap_or(1);
+fn ended(activity: &Value, week: &Value) -> Markup {
+    let mean = |of: &Value| {
+        let is_same = |it: &&Value| it["lifecycle"] == of["lifecycle"] && it["status"] == of["status"];
+        list(week, "ended").iter().find(is_same)?["mean_duration_ms"].as_i64()
+    };
+    let rows = list(activity, "ended");
+    let most = rows.iter().filter_map(|it| it["count"].as_u64()).max().unwrap_or(1);
     html! {
         @if rows.is_empty() { p.hint { "Nothing ended." } }
         @else {
             div.scrolls tabindex="0" role="region" aria-label="Ended in 24 hours" { table.bars {
                 thead { tr { th scope="col" { "State" } th scope="col" { "Lifecycle" } th scope="col" { "24 hours" } th scope="col" { "Mean, 7 days" } } }
                 @for row in rows {
+                    @let count = row["count"].as_u64().unwrap_or(0);
                     @let outcome = Outcome::ALL.into_iter().find(|it| it.name() == text(row, "outcome"));
                     tr {
                         td { (badge(text(row, "status"), Phase::Settled, outcome)) }
                         td { a.quiet href={ "/runs?filter=" (ask::encoded(&format!("lifecycle:{} status:{}", text(row, "lifecycle"), text(row, "status")))) } { (shown(text(row, "lifecycle"))) } }
-                        td.num { (share(row["in_24h"].as_u64().unwrap_or(0), most, &tone(Phase::Settled, outcome))) " " (row["in_24h"].as_u64().unwrap_or(0)) }
-                        td.num { @if let Some(ms) = row["mean_duration_ms"].as_i64() { (lasted(Span::from_ms(ms))) } }
+                        td.num { (share(count, most, &tone(Phase::Settled, outcome))) " " (about(activity, count)) }
+                        td.num { @if let Some(ms) = mean(row) { (lasted(Span::from_ms(ms))) } }
                     }
                 }
             } }
@@ -204,13 +234,13 @@ fn share(count: u64, most: u64, tone: &str) -> Markup {
     }
 }
 
-fn queues(stats: &Value, now: Time) -> Markup {
+fn queue_table(queues: &[Value], now: Time) -> Markup {
     html! {
-        @if list(stats, "queues").is_empty() { p.hint { "Nothing waits, and nothing is worked." } }
+        @if queues.is_empty() { p.hint { "Nothing waits, and nothing is worked." } }
         @else {
             table {
                 thead { tr { th scope="col" { "Queue" } th scope="col" { "Ready" } th scope="col" { "Held" } th scope="col" { "Oldest" } } }
-                @for queue in list(stats, "queues").iter().take(10) {
+                @for queue in queues.iter().take(10) {
                     tr {
                         td { a.quiet href={ "/runs?filter=" (ask::encoded(&format!("queue:{}", text(queue, "queue")))) } { (shown(text(queue, "queue"))) } }
                         td.num { (queue["ready"]) } td.num { (queue["held"]) }

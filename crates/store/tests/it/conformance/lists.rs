@@ -242,14 +242,14 @@ pub async fn runs_are_found_by_playbook_and_by_when_they_came_in(store: &dyn Dat
 const MANY: usize = 1_000;
 
 pub async fn a_sample_has_the_newest_runs_that_fit(store: &dyn Database) {
-    assert!(store.sample(all(), MANY).await.unwrap().runs.is_empty());
+    assert!(store.sample(all(), MANY, None).await.unwrap().runs.is_empty());
     let begun = begun_run(store, deploy()).await;
     finish(store, &begun, "success").await.unwrap();
     advance(store, 3_600).await;
     let waiting = put(store, NewRun { queue: "other".into(), ..deploy() }).await;
     put(store, NewRun { tenant: "other".into(), ..deploy() }).await;
     put(store, NewRun { queue: HOUSEKEEPING.into(), ..deploy() }).await;
-    let found = store.sample(all(), MANY).await.unwrap();
+    let found = store.sample(all(), MANY, None).await.unwrap();
     let told: Vec<(&str, bool, bool)> = found
         .runs
         .iter()
@@ -258,10 +258,38 @@ pub async fn a_sample_has_the_newest_runs_that_fit(store: &dyn Database) {
     assert_eq!(told, [("queued", false, false), ("success", true, true)]);
     assert_eq!((found.runs[0].created_at, found.cut_at), (waiting.run.created_at, None));
     let since = Filter { since: Some(waiting.run.created_at), ..all() };
-    assert_eq!(store.sample(since, MANY).await.unwrap().runs.len(), 1);
+    assert_eq!(store.sample(since, MANY, None).await.unwrap().runs.len(), 1);
     let nobodys = Filter { queue: Some("nobody's".into()), ..all() };
-    assert!(store.sample(nobodys, MANY).await.unwrap().runs.is_empty());
-    // Two of these do not fit, and were looked at all the same.
-    let cut = store.sample(all(), 3).await.unwrap();
-    assert_eq!((cut.runs.len(), cut.cut_at), (1, Some(waiting.run.created_at)));
+    assert!(store.sample(nobodys, MANY, None).await.unwrap().runs.is_empty());
+    // The newest three are enough for what came in since then. Two of them do not fit, and were looked at all the same.
+    let cut = store.sample(all(), 3, Some(waiting.run.created_at)).await.unwrap();
+    assert_eq!((cut.runs.len(), cut.cut_at, cut.one_in), (1, Some(begun.run.run.created_at), 1));
+}
+
+/// Of many runs a part is looked at, from the first to the last, and stands for the others.
+pub async fn a_sample_of_many_is_spread_over_all(store: &dyn Database) {
+    const RUNS: usize = 700;
+    let mut new: Vec<NewRun> = (0..RUNS).map(|_| deploy()).collect();
+    let first = store.enqueue(new.drain(..RUNS / 2).collect()).await.unwrap().remove(0).unwrap();
+    advance(store, 3_600).await;
+    let last = store.enqueue(new).await.unwrap().remove(0).unwrap();
+    for (reach, many) in [(None, RUNS), (Some(last.run.run.created_at), RUNS / 2)] {
+        let found = store.sample(all(), 100, reach).await.unwrap();
+        let about = found.runs.iter().map(|run| run.stands_for).sum::<u64>() as usize;
+        assert!((40..=100).contains(&found.runs.len()), "{reach:?}: {}", found.runs.len());
+        assert!(found.one_in > 1 && about.abs_diff(many) <= many / 4, "{reach:?}: {about}");
+        assert_eq!(found.cut_at, reach);
+        assert!(found.runs.is_sorted_by(|newer, older| newer.created_at >= older.created_at));
+        let is_early = found.runs.iter().any(|run| run.created_at < last.run.run.created_at);
+        assert_eq!(is_early, reach.is_none(), "from {:?} on", first.run.run.created_at);
+    }
+    // The same of runs that came in one by one.
+    for at in 0..300 {
+        put(store, NewRun { queue: format!("q{}", at % 3), ..deploy() }).await;
+    }
+    let third = Filter { queue: Some("q0".into()), ..all() };
+    let third: u64 = store.sample(third, 100, None).await.unwrap().runs.iter().map(|run| run.stands_for).sum();
+    assert!(third.abs_diff(100) <= 60, "{third}");
+    let nobodys = Filter { queue: Some("nobody's".into()), ..all() };
+    assert!(store.sample(nobodys, 100, None).await.unwrap().runs.is_empty());
 }

@@ -399,6 +399,7 @@ topics! {
         runs_are_found_by_text
         runs_are_found_by_playbook_and_by_when_they_came_in
         a_sample_has_the_newest_runs_that_fit
+        a_sample_of_many_is_spread_over_all
         each_tenant_sees_its_own
         a_run_is_found_by_a_unique_prefix
         a_page_has_an_end
@@ -502,6 +503,7 @@ topics! {
         a_tenant_and_its_names_have_no_slash;
     targets:
         targets_are_gathered_batch_by_batch
+        events_in_brief_leave_out_what_is_about_many_targets
         what_cannot_be_gathered_is_refused
         targets_are_tried_in_turn_and_the_last_one_ends_the_run
         all_targets_of_a_run_say_how_it_ended

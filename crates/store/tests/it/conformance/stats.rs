@@ -64,7 +64,7 @@ pub async fn durations_are_of_all_attempts_and_of_work_alone(store: &dyn Databas
     let took = store.took(vec![rule, job, waiting]).await.unwrap();
     assert!(about(took[0].unwrap(), 9) && about(took[1].unwrap(), 20) && took[2].is_none(), "{took:?}");
     let all = Filter { tenant: TENANT.into(), ..Filter::default() };
-    let sampled: Vec<_> = store.sample(all, 10).await.unwrap().runs.iter().rev().map(|run| run.took).collect();
+    let sampled: Vec<_> = store.sample(all, 10, None).await.unwrap().runs.iter().rev().map(|run| run.took).collect();
     assert_eq!(sampled, took);
     let stats = store.stats(None).await.unwrap();
     let means = ["APPLIED", "cancelled"].map(|status| {

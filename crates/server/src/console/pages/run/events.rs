@@ -5,7 +5,7 @@ use waypost_kernel::Time;
 use waypost_store::log::output_lines;
 use waypost_store::{EventRow, RunRow};
 
-use super::timeline::events;
+use super::timeline::{events, left_out};
 use crate::answer::Result;
 use crate::call::Call;
 use crate::console::parts::{ago, asked, excerpt, run_path, shown, text};
@@ -44,7 +44,8 @@ fn line(event: &EventRow, now: Time) -> Markup {
                 @if let Some(words) = in_short(event) { ": " span.hint { (shown(&words)) } }
                 @if let Some(reason) = event.payload["reason"].as_str() { " " span.why { (shown(reason)) } }
                 span.hint.narrow-only { "by " (shown(&event.by)) }
-                @if has_more { details { summary.hint { "details of " code { (shown(&event.command)) } } (excerpt(&event.payload, MOST_SHOWN)) } }
+                @if let Some(bytes) = left_out(event) { span.hint { " about " (bytes.div_ceil(1_000)) " KB, which the API has" } }
+                @else if has_more { details { summary.hint { "details of " code { (shown(&event.command)) } } (excerpt(&event.payload, MOST_SHOWN)) } }
             }
             td.wide {
                 @match &event.from { Some(from) if *from != event.to => { (shown(from)) " → " (shown(&event.to)) }, Some(_) => (shown(&event.to)), None => { "→ " (shown(&event.to)) } }

@@ -16,7 +16,8 @@ use crate::console::parts::{list, text, tone};
 const PAGE: usize = 500;
 const MOST_ITEMS: usize = 200;
 
-/// A run's events after one and before another. Read a page at a time, of which few are put together at once.
+/// A run's events after one and before another, without what is large of them: a bulk change has hundreds that name hundreds of targets each. Read a
+/// page at a time, of which few are put together at once.
 pub async fn events(call: &Call, row: &RunRow, after: u64, before: u64) -> Result<Vec<EventRow>> {
     let mut found: Vec<EventRow> = Vec::new();
     loop {
@@ -25,7 +26,7 @@ pub async fn events(call: &Call, row: &RunRow, after: u64, before: u64) -> Resul
             return Ok(found);
         }
         let _turn = call.page_turn().await;
-        let page = call.store().events(row.id().to_owned(), last, PAGE).await?;
+        let page = call.app.store.events_in_brief(row.id().to_owned(), last, PAGE).await?;
         if page.is_empty() {
             return Ok(found);
         }
@@ -38,6 +39,11 @@ pub async fn moves(call: &Call, row: &RunRow) -> Result<Vec<EventRow>> {
     let mut found = first_and_last(call, row).await?;
     found.retain(is_move);
     Ok(found)
+}
+
+/// About how many bytes of it were not read.
+pub fn left_out(event: &EventRow) -> Option<u64> {
+    event.payload["left_out_bytes"].as_u64()
 }
 
 pub fn is_move(event: &EventRow) -> bool {
@@ -70,7 +76,7 @@ pub async fn tab(call: &Call, row: &RunRow, now: Time) -> Result<Markup> {
     let mut lines = vec![Line { label: "run".to_owned(), note: String::new(), is_part: false, bars: whole }];
     lines.extend(attempts(row, &moves, &held));
     // What is cut out of a long run's middle would look like time in one state.
-    let is_whole = found.len() as u64 >= row.run.seq;
+    let is_whole = found.len() as u64 >= row.run.seq && found.iter().all(|event| left_out(event).is_none());
     let steps = if is_whole { item_moves(&found) } else { HashMap::new() };
     let filter = ItemFilter { run_id: row.id().to_owned(), limit: MOST_ITEMS, ..ItemFilter::default() };
     let turn = call.page_turn().await;
