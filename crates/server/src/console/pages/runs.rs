@@ -200,5 +200,5 @@ fn line(row: &RunRow, took: Option<Span>, now: Time, has_box: bool) -> Markup {
 
 /// A value that leads to all runs that have it.
 fn chip(key: &str, value: &str) -> Markup {
-    html! { a.quiet href={ "/runs?filter=" (ask::encoded(&bar_text::with("", &[(key, Some(value))]))) } { (shown(value)) } }
+    html! { a.quiet href=(bar_text::runs_with(&[(key, value)])) { (shown(value)) } }
 }
