@@ -420,7 +420,7 @@ async fn read_store(app: &App, own: &mut Registry, tenant: Option<String>) -> Re
         ratio.set(value);
         ratio
     };
-    if let Some(used) = crate::api::workers::utilisation(&workers, now) {
+    if let Some(used) = crate::api::workers::utilisation(&workers, None, now) {
         own.register("worker_utilisation_ratio", "Slots in use, of those known", ratio(used));
     }
     if let Some(success) = stats.success_ratio_24h() {

@@ -20,6 +20,7 @@ async fn show(call: Call) -> Result {
     let stats = call.store().stats(tenant.clone()).await?;
     let queues = call.store().queues(tenant.clone()).await?;
     let workers = call.store().workers(tenant).await?;
+    let shared = workers::shared(&call).await?;
     let now = call.store().now().await?;
     let ended = stats.ended.iter().map(|ended| {
         json!({
@@ -37,7 +38,7 @@ async fn show(call: Call) -> Result {
     let object = json!({
         "for_people": for_people.collect::<Vec<Value>>(),
         "queue_depth": queues.iter().map(|queue| queue.ready).sum::<u64>(),
-        "worker_utilisation": workers::utilisation(&workers, now),
+        "worker_utilisation": workers::utilisation(&workers, shared, now),
         "success_rate_24h": stats.success_ratio_24h(),
         "ended": ended.collect::<Vec<Value>>(),
         "queues": queues.iter().map(waypost_store::QueueRow::object).collect::<Vec<_>>(),

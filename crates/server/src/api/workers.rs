@@ -152,12 +152,45 @@ async fn remove(call: Call) -> Result {
     Ok(answer::empty(204))
 }
 
-/// Slots in use, of those that are known of workers that live.
-pub fn utilisation(workers: &[WorkerRow], now: Time) -> Option<f64> {
-    let counted = |row: &&WorkerRow| row.is_live(now) || row.busy > 0;
-    let (busy, slots) = workers.iter().filter(counted).fold((0, 0), |(busy, slots), row| {
-        (busy + row.busy, slots + row.slots.unwrap_or_default().max(row.busy))
-    });
+/// Workers of everybody's runs, as a tenant is told of them: that there are some, and not who they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shared {
+    pub workers: usize,
+    pub slots: u64,
+}
+
+impl Shared {
+    fn of(all: &[WorkerRow], now: Time) -> Shared {
+        let live =
+            all.iter().filter(|row| row.tenant == EVERY_TENANT && row.only.is_none() && row.is_live(now));
+        live.fold(Shared::default(), |sum, row| Shared {
+            workers: sum.workers + 1,
+            slots: sum.slots + row.slots.unwrap_or_default(),
+        })
+    }
+
+    fn object(self) -> Value {
+        json!({ "workers": self.workers, "slots": self.slots })
+    }
+}
+
+/// None to who is shown everybody's workers by name.
+pub async fn shared(call: &Call) -> Result<Option<Shared>> {
+    if call.seen_tenant().is_none() {
+        return Ok(None);
+    }
+    let all = call.store().workers(None).await?;
+    Ok(Some(Shared::of(&all, call.store().now().await?)))
+}
+
+/// Slots in use, of those that are known of workers that live. Who holds a tenant's runs and is no worker of its own has the slots of
+/// those that are shared.
+pub fn utilisation(workers: &[WorkerRow], shared: Option<Shared>, now: Time) -> Option<f64> {
+    let counted = || workers.iter().filter(|row| row.is_live(now) || row.busy > 0);
+    let busy: u64 = counted().map(|row| row.busy).sum();
+    let own: u64 = counted().filter_map(|row| row.slots.map(|slots| slots.max(row.busy))).sum();
+    let of_others: u64 = counted().filter(|row| row.slots.is_none()).map(|row| row.busy).sum();
+    let slots = own + of_others.max(shared.unwrap_or_default().slots);
     (slots > 0).then(|| busy as f64 / slots as f64)
 }
 
@@ -182,7 +215,8 @@ async fn show(call: Call, query: WorkersQuery) -> Result {
     }
     let last = workers.get(objects.len().saturating_sub(1)).filter(|_| workers.len() > objects.len());
     let next = last.map(|row| format!("{}/{}", row.name, row.tenant));
-    let answer = answer::json(200, &json!({ "workers": objects, "next_cursor": next }));
+    let shared = shared(&call).await?.map(Shared::object);
+    let answer = answer::json(200, &json!({ "workers": objects, "shared": shared, "next_cursor": next }));
     Ok(linked(&call, answer, "/v1/workers", next.as_deref()))
 }
 

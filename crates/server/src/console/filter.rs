@@ -4,6 +4,8 @@ use waypost_kernel::{Span, Time};
 use waypost_schema::{instead_of, nearest};
 use waypost_store::{iso, parse_time};
 
+use super::ask;
+
 /// What `key:value` may be asked for, as the API calls it; anything else is looked for as text.
 const KEYS: [&str; 7] = ["status", "lifecycle", "queue", "playbook", "needs", "since", "until"];
 
@@ -30,6 +32,12 @@ pub fn query(text: &str, now: Time) -> Result<Vec<(&'static str, String)>, Strin
     Ok(query)
 }
 
+/// The page of the runs that have all of these values: every link to such a list is written here.
+pub fn runs_with(terms: &[(&str, &str)]) -> String {
+    let set: Vec<(&str, Option<&str>)> = terms.iter().map(|(key, value)| (*key, Some(*value))).collect();
+    format!("/runs?filter={}", ask::encoded(&with("", &set)))
+}
+
 /// The same bar with one key set, or taken out.
 pub fn with(text: &str, set: &[(&str, Option<&str>)]) -> String {
     let is_set = |word: &Word| {
@@ -52,14 +60,19 @@ impl Word {
     fn written(&self) -> String {
         match self.colon {
             Some(colon) => format!("{}:{}", &self.text[..colon], quoted(&self.text[colon + 1..])),
-            None if self.is_quoted => format!("\"{}\"", self.text),
-            None => self.text.clone(),
+            None if self.is_quoted => in_quotes(&self.text),
+            None => quoted(&self.text),
         }
     }
 }
 
 fn quoted(value: &str) -> String {
-    if value.contains(char::is_whitespace) { format!("\"{value}\"") } else { value.to_owned() }
+    let needs = |character: char| character.is_whitespace() || character == '"';
+    if value.contains(needs) { in_quotes(value) } else { value.to_owned() }
+}
+
+fn in_quotes(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 fn words_of(text: &str) -> Result<Vec<Word>, String> {
@@ -69,8 +82,15 @@ fn words_of(text: &str) -> Result<Vec<Word>, String> {
         let mut word = Word { text: String::new(), colon: None, is_quoted: rest.starts_with('"') };
         let mut is_inside = false;
         let mut end = rest.len();
-        for (at, character) in rest.char_indices() {
+        let mut characters = rest.char_indices().peekable();
+        while let Some((at, character)) = characters.next() {
             match character {
+                // Within quotes a quote and a backslash stand behind one.
+                '\\' if is_inside
+                    && characters.peek().is_some_and(|(_, next)| matches!(next, '"' | '\\')) =>
+                {
+                    word.text.extend(characters.next().map(|(_, next)| next));
+                }
                 '"' => is_inside = !is_inside,
                 _ if character.is_whitespace() && !is_inside => {
                     end = at;
@@ -108,8 +128,11 @@ fn key_of(word: &Word) -> Result<Option<(&'static str, &str)>, String> {
 
 fn time(key: &str, value: &str, now: Time) -> Result<String, String> {
     let ago = Span::parse(value).map(|span| now - span);
-    ago.or_else(|| parse_time(value)).map(iso).ok_or_else(|| {
-        format!("{key}:{value} is neither a time (2026-01-31T08:00:00Z) nor how long ago (90m, 24h, 7d)")
+    // A day begins with its first moment and ends with its last, in UTC as all times here.
+    let whole = if key == "until" { Span::from_seconds(24 * 3_600) } else { Span::ZERO };
+    let day = || parse_time(&format!("{value}T00:00:00Z")).map(|midnight| midnight + whole);
+    ago.or_else(|| parse_time(value)).or_else(day).map(iso).ok_or_else(|| {
+        format!("{key}:{value} is neither a time (2026-01-31, 2026-01-31T08:00:00Z) nor how long ago (90m, 24h, 7d)")
     })
 }
 
@@ -134,6 +157,28 @@ mod tests {
         let hour = iso(NOW - Span::from_seconds(3_600));
         assert_eq!(read("since:1h"), [format!("since={hour}"), "q=".to_owned()]);
         assert_eq!(read(&format!("until:{hour}")), [format!("until={hour}"), "q=".to_owned()]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_it_was_meant() {
+        for name in ["builds", "my builds", "a\"b", "\"", "a\\b c", "\\\" \"\\", "x:y", "es\u{202e}\u{a0}t"] {
+            let written = with("", &[("queue", Some(name))]);
+            assert_eq!(read(&written), [format!("queue={name}"), "q=".to_owned()], "{written}");
+            assert_eq!(with(&written, &[("since", None)]), written);
+        }
+        assert_eq!(with("\"a \\\"b\" x", &[]), "\"a \\\"b\" x");
+        assert_eq!(
+            runs_with(&[("queue", "a b"), ("status", "x")]),
+            "/runs?filter=queue%3A%22a%20b%22%20status%3Ax"
+        );
+    }
+
+    #[test]
+    fn a_day_is_whole() {
+        assert_eq!(
+            read("since:2026-11-18 until:2026-11-18"),
+            ["since=2026-11-18T00:00:00.000Z", "until=2026-11-19T00:00:00.000Z", "q="]
+        );
     }
 
     #[test]

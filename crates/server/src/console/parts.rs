@@ -44,6 +44,11 @@ pub fn age(span: Span) -> String {
     span.rounded()
 }
 
+/// `1 run`, `2 runs`.
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// How long something took: what took less than a second, in thousandths of it.
 pub fn lasted(span: Span) -> String {
     match span.ms() {

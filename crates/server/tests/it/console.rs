@@ -406,6 +406,12 @@ async fn a_timeline_numbers_attempts_and_names_their_workers() {
     for words in [">attempt 1 <span", ">a-worker-of-ours</span>", "waits for a worker", ">0s</span>"] {
         assert!(page.contains(words), "{words}: {page}");
     }
+    // What begins as well is the same attempt.
+    server.start().await;
+    let claimed = server.post("/v1/claims", json!({ "worker": "w2", "start": true })).await.expect(200);
+    let id = claimed["claims"][0]["run"]["run_id"].as_str().unwrap();
+    let page = Person::at(&server, "").get(&format!("/runs/{id}?tab=timeline")).await.text;
+    assert!(page.contains(">attempt 1 <span") && !page.contains(">attempt 2"), "{page}");
 }
 
 #[tokio::test]

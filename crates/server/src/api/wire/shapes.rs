@@ -100,8 +100,13 @@ shapes! {
         optional("started_at", TIME, "When the worker gave its first sign of life."),
         optional("seen_at", TIME, "When the worker gave its last sign of life: it does not count after 45 seconds."),
     ];
+    SHARED_WORKERS "SharedWorkers" [
+        needed("workers", COUNT, "How many live."),
+        needed("slots", COUNT, "Runs that they take at once, whosever these are."),
+    ];
     WORKERS "Workers" [
         needed("workers", list(&Kind::Of(&WORKER), MAX_PAGE), "Workers by name."),
+        optional("shared", Kind::Of(&SHARED_WORKERS), "Workers of all tenants, which take this tenant's runs too and are not named to it; null to who sees all tenants."),
         optional("next_cursor", LONG, "What to ask `cursor` for the next page; null at the end."),
     ];
     ENDED "Ended" [

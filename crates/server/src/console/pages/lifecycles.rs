@@ -9,8 +9,8 @@ use waypost_kernel::lifecycle::Kind;
 
 use crate::answer::Result;
 use crate::call::Call;
-use crate::console::ask;
 use crate::console::draw::diagram::diagram;
+use crate::console::filter;
 use crate::console::layout::{Nav, Sheet, answered};
 use crate::console::parts::{badge, shown};
 
@@ -38,7 +38,7 @@ fn card(lifecycle: &Lifecycle, place: usize) -> Markup {
             h2 { (shown(&lifecycle.name)) " " span.hint { "version " (lifecycle.version) } }
             @if let Some(words) = &lifecycle.description { p { (shown(words)) } }
             (diagram(lifecycle, None, &place.to_string()))
-            p { a href={ "/runs?filter=" (ask::encoded(&format!("lifecycle:{}", lifecycle.name))) } { "Its runs" } }
+            p { a href=(filter::runs_with(&[("lifecycle", &lifecycle.name)])) { "Its runs" } }
             details {
                 summary { "As a table" }
                 div.scrolls tabindex="0" role="region" aria-label={ "Commands of " (shown(&lifecycle.name)) } { table {

@@ -179,7 +179,7 @@ fn lifecycles(activity: &Value) -> Markup {
                     @let name = text(of, "lifecycle");
                     @let came_in: Vec<u64> = list(of, "came_in").iter().filter_map(Value::as_u64).collect();
                     tr {
-                        th scope="row" { a.quiet href={ "/runs?filter=" (ask::encoded(&filter::with("", &[("lifecycle", Some(name))]))) } { (shown(name)) } }
+                        th scope="row" { a.quiet href=(filter::runs_with(&[("lifecycle", name)])) { (shown(name)) } }
                         @for (_, tones) in &columns {
                             @let count: u64 = tones.iter().filter_map(|tone| of["by"][*tone].as_u64()).sum();
                             td.num.none[count == 0] { (about(activity, count)) }
@@ -215,7 +215,7 @@ fn ended(activity: &Value, week: &Value) -> Markup {
                     @let outcome = Outcome::ALL.into_iter().find(|it| it.name() == text(row, "outcome"));
                     tr {
                         td { (badge(text(row, "status"), Phase::Settled, outcome)) }
-                        td { a.quiet href={ "/runs?filter=" (ask::encoded(&format!("lifecycle:{} status:{}", text(row, "lifecycle"), text(row, "status")))) } { (shown(text(row, "lifecycle"))) } }
+                        td { a.quiet href=(filter::runs_with(&[("lifecycle", text(row, "lifecycle")), ("status", text(row, "status"))])) { (shown(text(row, "lifecycle"))) } }
                         td.num { (share(count, most, &tone(Phase::Settled, outcome))) " " (about(activity, count)) }
                         td.num { @if let Some(ms) = mean(row) { (lasted(Span::from_ms(ms))) } }
                     }
@@ -242,7 +242,7 @@ fn queue_table(queues: &[Value], now: Time) -> Markup {
                 thead { tr { th scope="col" { "Queue" } th scope="col" { "Ready" } th scope="col" { "Held" } th scope="col" { "Oldest" } } }
                 @for queue in queues.iter().take(10) {
                     tr {
-                        td { a.quiet href={ "/runs?filter=" (ask::encoded(&format!("queue:{}", text(queue, "queue")))) } { (shown(text(queue, "queue"))) } }
+                        td { a.quiet href=(filter::runs_with(&[("queue", text(queue, "queue"))])) { (shown(text(queue, "queue"))) } }
                         td.num { (queue["ready"]) } td.num { (queue["held"]) }
                         td { (ago(time(queue, "oldest_ready_at"), now)) }
                     }

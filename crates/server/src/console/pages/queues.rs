@@ -12,7 +12,7 @@ use crate::console::layout::{Live, Nav, Sheet, answered};
 use crate::console::parts::{
     ago, asked, button_with_reason, copied, empty, hidden, list, next_page, now, run_link, shown, text, time,
 };
-use crate::console::{see, session};
+use crate::console::{filter, see, session};
 use crate::problem::{INVALID_INPUT, NOT_FOUND, Problem};
 
 /// The member of a queue or schedule that says why it rests.
@@ -56,7 +56,7 @@ fn line(call: &Call, queue: &Value, now: Time) -> Markup {
     html! {
         tr data-row {
             td.main {
-                a.title href={ "/runs?filter=" (encoded(&format!("queue:{name}"))) } { (shown(name)) }
+                a.title href=(filter::runs_with(&[("queue", name)])) { (shown(name)) }
                 @if call.caller.is_everybodys { " " span.hint { (shown(text(queue, "tenant"))) } }
                 @if pause.is_object() {
                     span.warn { "paused by " (shown(text(pause, "by"))) @if let Some(reason) = pause["reason"].as_str() { ": " (shown(reason)) } " " (ago(time(pause, "at"), now)) }

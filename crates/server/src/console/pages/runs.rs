@@ -55,8 +55,8 @@ pub async fn page(call: Call) -> Result {
         }
         @if !found.runs.is_empty() { (foot(&filter, found.next.as_deref())) }
     };
-    // Only the newest page changes by itself.
-    let live = cursor.is_empty().then_some(Live::AllRuns);
+    // Only the newest page changes by itself, and what is wrong with a filter does not.
+    let live = (cursor.is_empty() && wrong.is_none()).then_some(Live::AllRuns);
     let status = if wrong.is_some() { 400 } else { 200 };
     Ok(answered(&call, status, &Sheet { title: "Runs", nav: Nav::Runs, live }, &content))
 }
@@ -200,5 +200,5 @@ fn line(row: &RunRow, took: Option<Span>, now: Time, has_box: bool) -> Markup {
 
 /// A value that leads to all runs that have it.
 fn chip(key: &str, value: &str) -> Markup {
-    html! { a.quiet href={ "/runs?filter=" (ask::encoded(&bar_text::with("", &[(key, Some(value))]))) } { (shown(value)) } }
+    html! { a.quiet href=(bar_text::runs_with(&[(key, value)])) { (shown(value)) } }
 }

@@ -9,7 +9,7 @@ use crate::answer::Result;
 use crate::call::Call;
 use crate::console::ask::ask;
 use crate::console::layout::{Live, Nav, Sheet, answered};
-use crate::console::parts::{ago, asked, empty, list, next_page, now, shown, text, time};
+use crate::console::parts::{ago, asked, counted, empty, list, next_page, now, shown, text, time};
 
 pub async fn page(call: Call) -> Result {
     let now = now(&call).await?;
@@ -21,7 +21,9 @@ pub async fn page(call: Call) -> Result {
     let content = html! {
         h1 { "Workers" }
         div #rows data-part {
-            @if workers.is_empty() { (empty("No worker is up. Start one:", Some("waypost worker --playbooks DIR"))) }
+            (shared(&found["shared"]))
+            @if workers.is_empty() && found["shared"]["workers"].as_u64() > Some(0) { p.empty { "None is this tenant's alone, and none of the others holds a run of it now." } }
+            @else if workers.is_empty() { (empty("No worker is up. Start one:", Some("waypost worker --playbooks DIR"))) }
             @else {
                 table.list {
                     thead { tr { th scope="col" { "Worker" } th.num scope="col" { "Busy" } th scope="col" { "Last sign of life" } th.wide scope="col" { "Queues" } th.wide scope="col" { "Takes" } th.wide scope="col" { "Version" } } }
@@ -37,6 +39,16 @@ pub async fn page(call: Call) -> Result {
         &Sheet { title: "Workers", nav: Nav::Workers, live: Some(Live::Polled) },
         &content,
     ))
+}
+
+/// Those of all tenants: that they are there, to who is not told their names.
+fn shared(shared: &Value) -> Markup {
+    let count = |name: &str| shared[name].as_u64().unwrap_or_default();
+    html! {
+        @if count("workers") > 0 {
+            p { b { (counted(count("workers"), "worker")) } " of all tenants with " b { (counted(count("slots"), "slot")) } @if count("workers") == 1 { " takes" } @else { " take" } " runs of this one too." }
+        }
+    }
 }
 
 fn line(worker: &Value, now: Time) -> Markup {

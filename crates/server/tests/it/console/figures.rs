@@ -1,5 +1,7 @@
 //! What the console counts and says of how it goes: on the overview, of queues and keys, of workers, of schedules and of what people did.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use waypost_kernel::Span;
 use waypost_kernel::alert::{Condition, Status};
@@ -9,7 +11,7 @@ use waypost_store::{
 };
 
 use super::Person;
-use crate::roles::{ask, token};
+use crate::roles::{ask, token, with_tokens};
 use crate::support::{On, Server, open};
 
 const BY: &str = "tests";
@@ -261,6 +263,49 @@ async fn a_keys_limit_is_set_on_its_page() {
     assert_eq!((done.status, done.header("location")), (303, "/queues"), "{}", done.text);
     assert!(person.get("/queues").await.text.contains("<span class=\"num\">1 of 3</span>"));
     assert_eq!(person.post("/keys/a%2Fb/limit", &[("at_most", "many")]).await.status, 422);
+}
+
+/// Their names are everybody's admin's to know; that they are there is not.
+// proves U14
+#[tokio::test]
+async fn a_tenant_is_told_of_workers_that_take_its_runs_and_not_who_they_are() {
+    let server = with_tokens().await;
+    let [own, every] = ["default", "*"].map(|tenant| token(&*server.store, "admin", tenant));
+    let (own, every) = (own.await, every.await);
+    let person = Person::at(&server, &own);
+    assert!(person.get("/workers").await.text.contains("No worker is up"));
+    let beat = json!({ "name": "the-servers-own", "queues": ["default"], "slots": 3 });
+    ask(&server, &every, "POST", "/v1/workers", &beat).await.expect(204);
+    let told = ask(&server, &own, "GET", "/v1/workers", &json!({})).await.expect(200);
+    assert_eq!((&told["workers"], &told["shared"]), (&json!([]), &json!({ "workers": 1, "slots": 3 })));
+    let all = ask(&server, &every, "GET", "/v1/workers", &json!({})).await.expect(200);
+    assert_eq!((all["workers"].as_array().unwrap().len(), &all["shared"]), (1, &json!(null)));
+    let page = person.get("/workers").await.text;
+    assert!(page.contains("<b>1 worker</b> of all tenants with <b>3 slots</b> takes"), "{page}");
+    assert!(!page.contains("No worker is up") && !page.contains("the-servers-own"), "{page}");
+    assert!(person.get("/").await.text.contains(">0 %</a>"), "slots in use");
+    ask(&server, &own, "POST", "/v1/runs", &json!({ "lifecycle": "deploy" })).await.expect(201);
+    ask(&server, &every, "POST", "/v1/claims", &json!({ "worker": "the-servers-own" })).await.expect(200);
+    assert!(person.get("/").await.text.contains(">33 %</a>"), "one of three");
+}
+
+#[tokio::test]
+async fn links_to_the_runs_of_a_queue_lead_to_them_whatever_its_name() {
+    let server = Server::new().await;
+    let person = Person::at(&server, "");
+    for (at, name) in ["my builds", "the \"fast\" one", "a\\b c"].into_iter().enumerate() {
+        server.start_with(json!({ "queue": name, "title": format!("run number {at}") })).await;
+    }
+    for page in ["/queues", "/", "/runs"] {
+        let text = person.get(page).await.text;
+        let links = text.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let links: BTreeSet<&str> = links.filter(|link| link.starts_with("/runs?filter=queue")).collect();
+        assert_eq!(links.len(), 3, "{page}: {links:?}");
+        for link in links {
+            let runs = person.get(link).await.text;
+            assert_eq!(runs.matches("run number ").count(), 2, "one run and its box: {page} {link}");
+        }
+    }
 }
 
 // proves U2

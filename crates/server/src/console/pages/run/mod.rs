@@ -1,6 +1,7 @@
 //! One run: what matters first, then its parts.
 
 pub mod actions;
+mod attempts;
 mod documents;
 mod events;
 mod items;

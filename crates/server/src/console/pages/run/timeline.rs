@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use maud::{Markup, html};
+use waypost_kernel::lifecycle::Actor;
 use waypost_kernel::{Lifecycle, Outcome, Phase, Span, StateId, Time};
 use waypost_store::{EventRow, ItemFilter, ItemRow, RunRow};
 use waypost_worker::in_order;
 
+use super::attempts::attempts;
 use crate::answer::Result;
 use crate::call::Call;
 use crate::console::draw::diagram::{Walked, diagram};
@@ -70,11 +72,10 @@ pub fn drawing(row: &RunRow, moves: &[EventRow]) -> Markup {
 pub async fn tab(call: &Call, row: &RunRow, now: Time) -> Result<Markup> {
     let found = first_and_last(call, row).await?;
     let moves: Vec<&EventRow> = found.iter().filter(|event| is_move(event)).collect();
-    let held = bars(row, &moves);
     // Waits between tries are drawn over what the run was meanwhile.
-    let whole = held.iter().cloned().chain(found.iter().filter_map(wait)).collect();
+    let whole = bars(row, &moves).into_iter().chain(found.iter().filter_map(wait)).collect();
     let mut lines = vec![Line { label: "run".to_owned(), note: String::new(), is_part: false, bars: whole }];
-    lines.extend(attempts(row, &moves, &held));
+    lines.extend(attempts(&row.lifecycle, &found, row.run.attempt.into()));
     // What is cut out of a long run's middle would look like time in one state.
     let is_whole = found.len() as u64 >= row.run.seq && found.iter().all(|event| left_out(event).is_none());
     let steps = if is_whole { item_moves(&found) } else { HashMap::new() };
@@ -97,8 +98,6 @@ pub async fn tab(call: &Call, row: &RunRow, now: Time) -> Result<Markup> {
 /// The colour of what failed, or was told to wait, and will be tried again.
 const AGAIN: &str = "tried-again";
 const WAITS_TO_TRY: &str = "waits to be tried again";
-/// Attempts that have a line of their own: the last ones.
-const MOST_ATTEMPTS: usize = 20;
 
 const LEGEND: [(&str, &str); 11] = [
     ("phase-draft", "is a draft"),
@@ -114,27 +113,6 @@ const LEGEND: [(&str, &str); 11] = [
     ("outcome-reverted", "was set back"),
 ];
 
-/// Each time that a worker had the run, with a number and the worker's name.
-fn attempts(row: &RunRow, moves: &[&EventRow], bars: &[Bar]) -> Vec<Line> {
-    let is_held = |event: &&EventRow| {
-        let state = row.lifecycle.state_named(&event.to);
-        state.is_some_and(|state| row.lifecycle.phase(state) == Phase::Held)
-    };
-    let claims: Vec<(usize, &EventRow)> =
-        moves.iter().copied().filter(|event| is_held(event)).enumerate().collect();
-    let first = claims.len().saturating_sub(MOST_ATTEMPTS);
-    let line = |(place, event): (usize, &EventRow)| Line {
-        label: format!("attempt {}", place + 1),
-        note: event.by.clone(),
-        is_part: true,
-        bars: bars.iter().filter(|bar| bar.from == event.at && bar.tone == HELD).cloned().collect(),
-    };
-    claims.into_iter().skip(first).map(line).collect()
-}
-
-/// The colour of what a worker has.
-const HELD: &str = "phase-held";
-
 /// From each move to the next. The last state of a run that is settled takes no time.
 fn bars(row: &RunRow, moves: &[&EventRow]) -> Vec<Bar> {
     let state = |name: &str| row.lifecycle.state_named(name).map(|id| row.lifecycle.state(id));
@@ -148,7 +126,8 @@ fn bars(row: &RunRow, moves: &[&EventRow]) -> Vec<Bar> {
             let words = format!("{}, {WAITS_TO_TRY}", event.to);
             return Some(Bar { from: event.at, to, tone: AGAIN.to_owned(), words });
         }
-        let by = if state.phase == Phase::Held { format!(" by {}", event.by) } else { String::new() };
+        let is_workers = state.phase == Phase::Held && event.actor == Actor::Worker.name();
+        let by = if is_workers { format!(" by {}", event.by) } else { String::new() };
         Some(Bar {
             from: event.at,
             to,
