@@ -6,7 +6,7 @@ use waypost_kernel::{Outcome, Phase};
 
 use crate::console::ask;
 use crate::console::filter;
-use crate::console::parts::{list, text, tone};
+use crate::console::parts::{self, list, text, tone};
 
 const HEIGHT: u64 = 56;
 const WIDTH: u64 = 20;
@@ -83,7 +83,8 @@ pub fn brush(activity: &Value, typed: &str) -> Markup {
                 figcaption {
                     time datetime=(text(activity, "from")) { (minute(text(activity, "from"))) }
                     span {
-                        @if one_in(activity) > 1 { "about " (activity["runs"]) " runs, estimated from 1 in " (one_in(activity)) } @else { (activity["runs"]) " runs" }
+                        @let runs = activity["runs"].as_u64().unwrap_or_default();
+                        @if one_in(activity) > 1 { "about " (parts::counted(runs, "run")) ", estimated from 1 in " (one_in(activity)) } @else { (parts::counted(runs, "run")) }
                         @if is_narrowed { " · " a href={ "/runs?filter=" (ask::encoded(&filter::with(typed, &[("since", None), ("until", None)]))) } { "all times" } }
                     }
                     time datetime=(text(activity, "until")) { (minute(text(activity, "until"))) }

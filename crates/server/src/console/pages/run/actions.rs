@@ -7,12 +7,13 @@ use waypost_kernel::lifecycle::Transition;
 use waypost_kernel::run::Want;
 use waypost_kernel::{Phase, allowed};
 use waypost_store::RunRow;
+use waypost_worker::proposals::follows_proposal;
 
 use crate::answer::Result;
 use crate::call::Call;
 use crate::console::form::Form;
 use crate::console::pages::people::decisions;
-use crate::console::parts::{closed_button, hidden, run_path, shown};
+use crate::console::parts::{ONE_OPEN, closed_button, hidden, run_path, shown};
 use crate::console::{ask, see, session};
 use crate::guard::Role;
 
@@ -29,6 +30,9 @@ pub fn open(call: &Call, row: &RunRow) -> Markup {
 fn shown_bar(call: &Call, row: &RunRow, with_closed: bool) -> Markup {
     if !ask::may(call, "commandRun") {
         return html! {};
+    }
+    if follows_proposal(row) && row.phase() == Phase::Draft {
+        return html! { p.waits { "It is decided with its proposal: " a href="/proposals" { "Proposals" } "." } };
     }
     let open = allowed(&row.lifecycle, &row.run);
     let answers = decisions::command(row).filter(|_| !row.undecided().is_empty());
@@ -92,7 +96,7 @@ fn form(call: &Call, row: &RunRow, command: &str) -> Markup {
     let may_wait =
         command == Want::Cancel.command() && row.phase() == Phase::Held && !row.run.tallies.is_empty();
     html! {
-        details.act {
+        details.act name=(ONE_OPEN) {
             summary.button { (shown(command)) }
             form method="post" action={ (run_path(row.id())) "/" (ask::encoded(command)) } {
                 (hidden(&session::form_token(call)))
