@@ -5,11 +5,16 @@ use waypost_kernel::Guard;
 use waypost_kernel::waiting::Waiting;
 use waypost_store::{QueueRow, StoreError, parse_time};
 
-/// Runs are named by the order in which they appeared; of times only counts that there is one.
+/// Runs are named by the order in which they appeared, also at the beginning of a key; of times only counts that there is one.
 pub fn normal(value: Value, ids: &[String]) -> Value {
+    let of_run = |text: &str| {
+        let rest =
+            |id: &String| text.strip_prefix(id.as_str()).filter(|it| it.is_empty() || it.starts_with(':'));
+        ids.iter().enumerate().find_map(|(at, id)| Some(format!("#{at}{}", rest(id)?)))
+    };
     match value {
-        Value::String(text) => match ids.iter().position(|id| *id == text) {
-            Some(at) => json!(format!("#{at}")),
+        Value::String(text) => match of_run(&text) {
+            Some(named) => json!(named),
             None if text.len() >= 20 && parse_time(&text).is_some() => json!("a time"),
             None => Value::String(text),
         },
