@@ -4,6 +4,10 @@
 const EVENTS_SETTLE_MS = 250;
 const POLL_MS = 5_000;
 const POLL_SLOWLY_MS = 30_000;
+/** Events may come without a pause: the page is fetched no more often than this. */
+const BETWEEN_FETCHES_MS = 1_000;
+/** A server that takes a request and says nothing is not there. */
+const ANSWER_MS = 20_000;
 
 const kind = document.body.dataset.live;
 let source = null;
@@ -11,6 +15,7 @@ let timer = 0;
 let isFetching = false;
 let isAskedAgain = false;
 let failures = 0;
+let fetchedAt = 0;
 
 /** What somebody filled in and did not send. What is ticked in a list is taken over, and so is the command for it. */
 const TAKEN_OVER = '[name="run"], #all-here, #follow, #command';
@@ -71,8 +76,9 @@ const refresh = async () => {
   if (isFetching) { isAskedAgain = true; return; }
   isFetching = true;
   isAskedAgain = false;
+  fetchedAt = Date.now();
   try {
-    const answer = await fetch(location.href, { headers: { accept: 'text/html' }, credentials: 'same-origin' });
+    const answer = await fetch(location.href, { headers: { accept: 'text/html' }, credentials: 'same-origin', signal: AbortSignal.timeout(ANSWER_MS) });
     if (answer.redirected && new URL(answer.url).pathname === '/sign-in') { location.assign(answer.url); return; }
     if (!answer.ok) throw new Error(String(answer.status));
     const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
@@ -96,23 +102,38 @@ const refresh = async () => {
   }
 };
 
-const soon = () => { clearTimeout(timer); timer = setTimeout(refresh, EVENTS_SETTLE_MS); };
-
-let poller = 0;
-const poll = (ms) => {
-  clearTimeout(poller);
-  poller = setTimeout(async () => { await refresh(); if (isLive()) poll(failures > 2 ? POLL_SLOWLY_MS : ms); }, ms);
+/** What is due already is not put off by what comes after it. */
+const soon = () => {
+  const rest = fetchedAt + BETWEEN_FETCHES_MS - Date.now();
+  timer ||= setTimeout(() => { timer = 0; refresh(); }, Math.max(EVENTS_SETTLE_MS, rest));
 };
 
 const isLive = () => Boolean(document.body.dataset.live) && !document.hidden;
 
+let poller = 0;
+let pace = 0;
+const fetchLater = () => {
+  clearTimeout(poller);
+  poller = setTimeout(async () => { await refresh(); if (isLive()) { fetchLater(); listenAgain(); } }, failures > 2 ? POLL_SLOWLY_MS : pace);
+};
+/** A stream that fails every three seconds changes nothing about a pace that there is: it would put the next fetch off for ever. */
+const poll = (ms) => { if (pace !== ms) { pace = ms; fetchLater(); } };
+
+let listenedAt = 0;
 const listen = () => {
   const run = document.body.dataset.run;
+  listenedAt = Date.now();
   source = new EventSource(`/console/events${run ? `?run=${encodeURIComponent(run)}` : ''}`);
+  // A stream is there when it says so, not when it was asked for: until then, and from each failure on, the page is fetched.
+  poll(POLL_MS);
+  source.addEventListener('error', () => poll(POLL_MS));
   // What passed while nobody listened is on the page that is fetched now; what a page says of time is renewed once in a while.
   source.addEventListener('ready', () => { soon(); poll(POLL_SLOWLY_MS); });
   for (const topic of ['run.status.changed', 'run.items.changed', 'run.noted', 'reset']) source.addEventListener(topic, soon);
-  source.addEventListener('error', () => poll(POLL_MS));
+};
+/** Browsers try a stream again that broke off, and not one that was refused. */
+const listenAgain = () => {
+  if (source?.readyState === 2 && failures === 0 && Date.now() - listenedAt >= POLL_SLOWLY_MS) listen();
 };
 
 const stop = () => {
@@ -120,6 +141,8 @@ const stop = () => {
   source = null;
   clearTimeout(timer);
   clearTimeout(poller);
+  timer = 0;
+  pace = 0;
 };
 
 const start = () => {

@@ -55,8 +55,8 @@ pub async fn page(call: Call) -> Result {
         }
         @if !found.runs.is_empty() { (foot(&filter, found.next.as_deref())) }
     };
-    // Only the newest page changes by itself.
-    let live = cursor.is_empty().then_some(Live::AllRuns);
+    // Only the newest page changes by itself, and what is wrong with a filter does not.
+    let live = (cursor.is_empty() && wrong.is_none()).then_some(Live::AllRuns);
     let status = if wrong.is_some() { 400 } else { 200 };
     Ok(answered(&call, status, &Sheet { title: "Runs", nav: Nav::Runs, live }, &content))
 }

@@ -72,6 +72,37 @@ fn the_list_is_filtered_by_its_bar_and_shows_new_runs_by_itself() {
     }
 }
 
+/// Streams as a proxy may leave them: one that never says a word, one that breaks off as often as it is asked for.
+const BAD_STREAMS: [&str; 2] = [
+    "window.EventSource = class extends EventTarget { close() {} }",
+    "window.EventSource = class extends EventTarget {
+        constructor() { super(); this.again = setInterval(() => this.dispatchEvent(new Event('error')), 1000); }
+        close() { clearInterval(this.again); }
+    }",
+];
+
+// proves A9
+#[test]
+fn a_page_whose_stream_fails_is_fetched_and_one_of_a_dead_server_says_so() {
+    let shop = Shop::new();
+    let (server, url) = shop.serve(&["serve", "--no-worker"]);
+    for (place, stream) in BAD_STREAMS.into_iter().enumerate() {
+        let browser = Browser::open(&url);
+        browser.inject(stream);
+        browser.goto("/runs");
+        shop.queue(&[], &format!("echo number {place}"));
+        browser.sees("tr[data-row]", &format!("echo number {place}"));
+        browser.is_clean();
+    }
+    let browser = Browser::open(&url);
+    browser.goto("/runs?filter=stauts%3Ax");
+    assert_eq!(browser.count("body[data-live]"), 0, "a filter that is wrong stays wrong");
+    browser.goto("/runs");
+    browser.sees("tr[data-row]", "echo number 1");
+    drop(server);
+    browser.sees("body.stale", "echo number 1");
+}
+
 #[test]
 fn a_run_is_cancelled_with_a_reason() {
     for shop in shops() {
