@@ -1,6 +1,6 @@
 //! Asking the table of routes, as a client of the API would: the same roles, the same checks, the same words when it refuses.
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use crate::answer::{Answer, Result};
 use crate::api::{self, Route};
 use crate::call::{Asked, Call, read_object, read_query};
 use crate::guard::{self, Role};
-use crate::problem::{INTERNAL_ERROR, Problem};
+use crate::problem::{INTERNAL_ERROR, INVALID_INPUT, Problem};
 use waypost_schema::{FromNode, Node};
 
 /// A query as a route's own function takes it.
@@ -35,6 +35,31 @@ pub async fn ask(call: &Call, name: &str, path: &[(&str, &str)], query: &[(&str,
 /// What a route that changes something answers.
 pub async fn tell(call: &Call, name: &str, path: &[(&str, &str)], body: Map<String, Value>) -> Result<Value> {
     value(answer(call, name, path, &[], body, HeaderMap::new()).await?).await
+}
+
+/// The same of a route that makes a run, and whether its key had made it before.
+pub async fn make(
+    call: &Call,
+    name: &str,
+    path: &[(&str, &str)],
+    body: Map<String, Value>,
+    key: Option<&str>,
+) -> Result<Made> {
+    let mut headers = HeaderMap::new();
+    if let Some(key) = key {
+        let wrong = |_| Problem::field(&INVALID_INPUT, "key", "is no text that a header can have");
+        headers.insert("idempotency-key", HeaderValue::from_str(key).map_err(wrong)?);
+    }
+    let answer = answer(call, name, path, &[], body, headers).await?;
+    let is_known = answer.headers().contains_key("idempotency-replayed");
+    Ok(Made { run: value(answer).await?, is_known })
+}
+
+#[derive(Debug)]
+pub struct Made {
+    pub run: Value,
+    /// The form was sent before.
+    pub is_known: bool,
 }
 
 /// What a route that reads answers, and the tag of what it told.

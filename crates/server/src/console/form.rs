@@ -38,6 +38,11 @@ impl Form {
         found.map(|(_, value)| value.as_str()).filter(|value| !value.trim().is_empty())
     }
 
+    /// Whether it was on the page and left empty, or emptied.
+    pub fn is_emptied(&self, name: &str) -> bool {
+        self.0.iter().any(|(known, value)| known == name && value.trim().is_empty())
+    }
+
     /// Every one of this name: boxes that were ticked, for example.
     pub fn all(&self, name: &str) -> Vec<&str> {
         let named = self.0.iter().filter(|(known, _)| known == name);

@@ -194,6 +194,11 @@ pub fn hidden(token: &str) -> Markup {
     html! { input type="hidden" name=(session::FIELD) value=(token); }
 }
 
+/// What a form is sent under, so that sent twice it does what it does once.
+pub fn fresh_key() -> String {
+    format!("console-{}", uuid::Uuid::now_v7().simple())
+}
+
 /// A button with a word why, behind a click.
 pub fn button_with_reason(call: &Call, action: &str, label: &str) -> Markup {
     act(call, action, label, &html! { (reason(false)) button.primary type="submit" { (label) } })

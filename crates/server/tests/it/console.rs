@@ -2,6 +2,7 @@
 
 mod bulk;
 mod figures;
+mod forms;
 mod people;
 
 use std::sync::Arc;

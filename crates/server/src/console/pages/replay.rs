@@ -6,7 +6,7 @@ use waypost_store::{PLACEHOLDER, RunRow};
 
 use crate::answer::{Answer, Result};
 use crate::call::Call;
-use crate::console::ask::{ask, may, tell};
+use crate::console::ask::{Made, ask, make, may};
 use crate::console::form::Form;
 use crate::console::layout::{Nav, Sheet, answered};
 use crate::console::parts::{self, hidden, list, run_path, shown, text};
@@ -65,7 +65,7 @@ fn form(call: &Call, row: &RunRow, steps: &[&Value], input: &str) -> Markup {
     html! {
         form.card method="post" action={ (run_path(row.id())) "/replay" } {
             (hidden(&session::form_token(call)))
-            input type="hidden" name="key" value={ "console-" (uuid::Uuid::now_v7().simple()) };
+            input type="hidden" name="key" value=(parts::fresh_key());
             fieldset {
                 legend { "What to do again" }
                 label.tick { input type="radio" name="what" value="all" checked; "all of it" }
@@ -99,18 +99,25 @@ fn body(row: &RunRow, form: &Form) -> Result<Map<String, Value>> {
             }
         }
     }
-    if let Some(key) = form.get("key") {
-        body.insert("idempotency_key".into(), key.into());
-    }
     Ok(body)
 }
 
 pub async fn post(call: Call, raw: Vec<u8>) -> Result {
     let form = Form::of_page(&call, &raw)?;
     let row = call.run().await?;
-    let made = async { tell(&call, "replayRun", &[("run_id", row.id())], body(&row, &form)?).await };
+    let made = async {
+        make(&call, "replayRun", &[("run_id", row.id())], body(&row, &form)?, form.get("key")).await
+    };
     match made.await {
-        Ok(run) => Ok(see(&run_path(text(&run, "run_id")))),
+        Ok(Made { run, is_known: false }) => Ok(see(&run_path(text(&run, "run_id")))),
+        // Whoever goes back and sends it again means another run, or does not know that there is one.
+        Ok(Made { run, .. }) => {
+            let words = format!(
+                "This form was sent before: it made {}. Replay makes another run.",
+                text(&run, "run_id")
+            );
+            shown_page(&call, 200, &row, form.get("input"), Some(&words)).await
+        }
         Err(problem) if problem.status == 422 || problem.status == 409 => {
             shown_page(&call, problem.status, &row, form.get("input"), Some(&problem.detail)).await
         }
