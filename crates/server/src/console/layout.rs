@@ -283,6 +283,9 @@ pub fn refused(app: &App, problem: &Problem, request_id: &str, parts: &Parts) ->
     // Whoever it is may look, where nobody is asked who they are; of others it is not known what they may do besides.
     let needs_tokens = app.options.needs_tokens;
     let role = if needs_tokens { Role::Viewer } else { Role::Admin };
+    let is_stranger = needs_tokens && !session::brings_token(&parts.headers);
+    // Whoever sent a form is led back to it, and mends there what was wrong.
+    let back = session::came_from(&parts.headers).filter(|_| parts.method == axum::http::Method::POST);
     let body = html! {
         (head(Some(role), Nav::None))
         main #main tabindex="-1" {
@@ -290,7 +293,8 @@ pub fn refused(app: &App, problem: &Problem, request_id: &str, parts: &Parts) ->
                 h1 { (title(problem.status)) }
                 p role="alert" { (shown(&problem.detail)) }
                 p.hint { code { (problem.code) } " · request " code { (request_id) } }
-                p { a href="/" { "Overview" } " · " a href="/runs" { "Runs" } @if needs_tokens { " · " a href="/sign-in" { "Sign in" } } }
+                @if let Some(back) = back { p { a.button.primary href=(back) { "Back to the page" } } }
+                p { a href="/" { "Overview" } " · " a href="/runs" { "Runs" } @if is_stranger { " · " a href="/sign-in" { "Sign in" } } }
             }
         }
     };

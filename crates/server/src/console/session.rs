@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use axum::http::header::{AUTHORIZATION, COOKIE, HeaderName, ORIGIN};
+use axum::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, ORIGIN, REFERER};
 use axum::http::{HeaderMap, HeaderValue};
 use hmac::{Hmac, KeyInit, Mac};
 use maud::html;
@@ -64,6 +64,20 @@ fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
         .find(|(known, _)| *known == name)
         .map(|(_, value)| value.to_owned())
         .filter(|value| !value.is_empty())
+}
+
+/// Whether somebody brings a token along; that it is good is for others to say.
+pub fn brings_token(headers: &HeaderMap) -> bool {
+    headers.contains_key(AUTHORIZATION)
+        || [SECURE_TOKEN, TOKEN].iter().any(|name| cookie(headers, name).is_some())
+}
+
+/// The page of ours that a form stood on, as the browser says.
+pub fn came_from(headers: &HeaderMap) -> Option<&str> {
+    let said = headers.get(REFERER)?.to_str().ok()?;
+    let rest = said.strip_prefix("https://").or_else(|| said.strip_prefix("http://"))?;
+    let path = rest.strip_prefix(headers.get(HOST)?.to_str().ok()?)?;
+    Some(path).filter(|path| own_path(path) == *path)
 }
 
 /// As the person chose it; the system's own otherwise.
@@ -163,7 +177,7 @@ pub async fn sign_out(call: Call, raw: Vec<u8>) -> Result {
 pub async fn prefer(call: Call, raw: Vec<u8>) -> Result {
     let form = Form::of_page(&call, &raw)?;
     let secure = is_tls(&call);
-    let mut answer = see(own_path(form.get("to").unwrap_or("/")));
+    let mut answer = see(came_from(&call.headers).unwrap_or_else(|| own_path(form.get("to").unwrap_or("/"))));
     if let Some(theme) = form.get("theme") {
         let theme = THEMES.into_iter().find(|known| *known == theme).unwrap_or(THEMES[0]);
         answer = with_cookie(answer, THEME, theme, PREFERRED_S, secure);
@@ -207,6 +221,25 @@ mod tests {
         }
         for path in ["", "//evil.example", "/\\evil.example", "https://evil.example", "runs", "/a\nb"] {
             assert_eq!(own_path(path), "/", "{path}");
+        }
+    }
+
+    #[test]
+    fn where_somebody_came_from_is_a_page_of_ours() {
+        let from = |said: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static("waypost.example:7070"));
+            headers.insert(REFERER, said.parse().expect("a header"));
+            came_from(&headers).map(str::to_owned)
+        };
+        assert_eq!(from("http://waypost.example:7070/runs?a=b").as_deref(), Some("/runs?a=b"));
+        for said in [
+            "http://evil.example/runs",
+            "http://waypost.example:7070.evil/x",
+            "https://waypost.example:7070//evil",
+            "/runs",
+        ] {
+            assert_eq!(from(said), None, "{said}");
         }
     }
 

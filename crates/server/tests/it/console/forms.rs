@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::Person;
-use crate::support::{Answer, Server};
+use crate::roles::{token, with_tokens};
+use crate::support::{Answer, Server, send};
 
 const SHIP: &str = r#"
 name = "ship"
@@ -108,4 +109,32 @@ async fn what_was_typed_into_a_form_is_taken_or_told_of() {
         post(&[("input.version", "1"), ("input.region", "eu"), ("input.count", "2"), ("input.hosts", "")])
             .await;
     assert_eq!(input_of(&server, &left).await["region"], "eu");
+}
+
+#[tokio::test]
+async fn who_sent_a_form_that_is_refused_is_led_back_to_its_page() {
+    let server = with_tokens().await;
+    let person = Person::at(&server, &token(&*server.store, "operator", "default").await);
+    let page = person.get("/").await.text;
+    let fields = [("form_token", value_of(&page, "form_token")), ("at_most", "many".to_owned())];
+    let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let form = |path: &str| person.form(path, &fields);
+    let refused = send(form("/queues/builds/limit").header("referer", server.url("/queues?cursor=x"))).await;
+    assert_eq!(refused.status, 422, "{}", refused.text);
+    assert!(refused.text.contains("href=\"/queues?cursor=x\">Back to the page</a>"), "{}", refused.text);
+    assert!(
+        !refused.text.contains("href=\"/sign-in\""),
+        "who is signed in is not asked to sign in: {}",
+        refused.text
+    );
+    let elsewhere = send(form("/queues/builds/limit").header("referer", "https://evil.example/x")).await;
+    assert!(!elsewhere.text.contains("Back to the page") && !elsewhere.text.contains("evil"));
+    // Without scripts the page that one is on is known by the same.
+    let chosen = send(
+        person
+            .form("/preferences", &[fields[0], ("to", "/"), ("theme", "dark")])
+            .header("referer", server.url("/runs?filter=x")),
+    )
+    .await;
+    assert_eq!((chosen.status, chosen.header("location")), (303, "/runs?filter=x"), "{}", chosen.text);
 }
