@@ -22,7 +22,7 @@ pub const ROUTES: &[Route] = &[Route {
     path: "/v1/operations",
     name: "commandRuns",
     description: "Gives one command to many runs: to those that are named, or to all that fit a filter. What is answered is the operation, a run \
-        that asks them one by one, each once, and goes on wherever its server stops. Its `details.report` has how many did it (`done`), how many \
+        that asks them one by one, each once, and goes on wherever its server stops. Its `details.report` has how many did it (`done`), how many were so already (`unchanged`), how many \
         refused (`refused`), and why (`refusals`); `cancel` stops it.",
     required_role: RequiredRole::Operate,
     headers: &[KEY_HEADER],

@@ -31,11 +31,29 @@ use crate::tokens::who;
 /// A run that others write at the same time is looked at again this often.
 const ROUNDS: usize = 24;
 
-/// Carries out a command and writes its entry in the audit log. Also gives whether children are to be asked to cancel.
+/// What came of a command.
+pub(super) struct Carried {
+    pub row: Arc<RunRow>,
+    /// Children are to be asked to cancel.
+    pub cancels: bool,
+    /// It was so already: nothing was done.
+    pub is_repeat: bool,
+}
+
+impl Carried {
+    pub fn repeat(row: Arc<RunRow>) -> Carried {
+        Carried { row, cancels: false, is_repeat: true }
+    }
+}
+
+/// Carries out a command and writes its entry in the audit log, unless nothing was done. Also gives whether children are to be asked to
+/// cancel.
 pub(crate) async fn command<T: Tx + Sql>(tx: &mut T, write: &CommandWrite) -> Result<(Arc<RunRow>, bool)> {
-    let (row, cancels) = proposals::decide(tx, write).await?;
-    let who = Who::new(&write.tenant, &write.by, write.reason.clone());
-    audit(tx, &who, &write.name, row.id()).await?;
+    let Carried { row, cancels, is_repeat } = proposals::decide(tx, write).await?;
+    if !is_repeat {
+        let who = Who::new(&write.tenant, &write.by, write.reason.clone());
+        audit(tx, &who, &write.name, row.id()).await?;
+    }
     Ok((row, cancels))
 }
 
@@ -69,7 +87,7 @@ pub(crate) async fn cancel_children<T: Tx>(tx: &mut T) -> Result<()> {
     children::ask(tx, AT_ONCE).await.map(drop)
 }
 
-pub(super) async fn carry_out<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result<(Arc<RunRow>, bool)> {
+pub(super) async fn carry_out<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result<Carried> {
     for _ in 0..ROUNDS {
         let found = tx.runs(&[&write.run_id]).await?.pop();
         let Some(stored) = found.filter(|stored| stored.row.tenant == write.tenant) else {
@@ -81,7 +99,7 @@ pub(super) async fn carry_out<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result
         }
         let decided = decide(tx, &stored, write).await;
         if is_repeat(tx, &stored, write, &decided).await? {
-            return Ok((stored.row, false));
+            return Ok(Carried::repeat(stored.row));
         }
         write.check_seq(&stored.row.run)?;
         let (change, extra) = decided?;
@@ -95,7 +113,7 @@ pub(super) async fn carry_out<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result
         if let Some(operation) = operation {
             insert_prepared(tx, operation).await?;
         }
-        return Ok((row, cancels));
+        return Ok(Carried { row, cancels, is_repeat: false });
     }
     Err(StoreError::Unavailable(format!("{} changed each time; try again", write.run_id)))
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use waypost_kernel::{Actor, Outcome, Phase};
 
-use super::command::carry_out;
+use super::command::{Carried, carry_out};
 use super::tx::Tx;
 use crate::json::codec::hex;
 use crate::seam::error::{Result, StoreError};
@@ -20,26 +20,28 @@ use crate::statement::{Sql, query, values};
 const LOOKS: usize = 3;
 
 /// Carries out a command, with what it brings along.
-pub(super) async fn decide<T: Tx + Sql>(tx: &mut T, write: &CommandWrite) -> Result<(Arc<RunRow>, bool)> {
-    let (row, cancels) = match carry_out(tx, write).await {
+pub(super) async fn decide<T: Tx + Sql>(tx: &mut T, write: &CommandWrite) -> Result<Carried> {
+    let decided = match carry_out(tx, write).await {
         Err(refused @ StoreError::Refused(_)) if write.name == APPROVE => {
-            return approved_before(tx, write).await?.map(|row| (row, false)).ok_or(refused);
+            return approved_before(tx, write).await?.map(Carried::repeat).ok_or(refused);
         }
         carried_out => carried_out?,
     };
+    let row = &decided.row;
     if &*row.lifecycle.name != PROPOSAL {
-        return Ok((row, cancels));
+        return Ok(decided);
     }
-    if is_approved(&row) {
-        be_the_only_one(tx, &row).await?;
+    if is_approved(row) {
+        be_the_only_one(tx, row).await?;
     }
-    follow(tx, &row, write).await?;
+    follow(tx, row, write).await?;
     if write.name != APPROVE || row.playbook.is_none() {
-        return Ok((row, cancels));
+        return Ok(decided);
     }
     // Whoever approves has said what they saw already.
     let apply = CommandWrite { name: APPLY.to_owned(), if_seq: None, ..write.clone() };
-    carry_out(tx, &apply).await
+    let applied = carry_out(tx, &apply).await?;
+    Ok(Carried { is_repeat: decided.is_repeat && applied.is_repeat, ..applied })
 }
 
 /// It is applied, or about to be, or nothing had to be done for that.

@@ -144,9 +144,13 @@ impl MemoryStore {
 
 impl State {
     fn audited_command(&mut self, command: CommandWrite) -> Result<RunRow> {
+        let before = self.number_of(&command.run_id).and_then(|number| Ok(self.row(number)?.run.seq));
         let row = self.command_on_proposal(&command)?;
-        let CommandWrite { tenant, by, reason, name, .. } = command;
-        self.audit(Who { tenant, by, reason }, &name, row.id());
+        // What was so already is nobody's action.
+        if before.ok() != Some(row.run.seq) {
+            let CommandWrite { tenant, by, reason, name, .. } = command;
+            self.audit(Who { tenant, by, reason }, &name, row.id());
+        }
         Ok(row)
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use waypost_store::{CommandWrite, Store, StoreError};
 
-use super::{check, give};
+use super::{Answered, check, give};
 
 /// Runs that are asked at once.
 const AT_ONCE: usize = 8;
@@ -51,7 +51,7 @@ impl Asks {
         members: &[Member],
         is_known: bool,
         may_go_on: impl Fn() -> bool,
-    ) -> Vec<(String, Result<(), StoreError>)> {
+    ) -> Vec<(String, Result<Answered, StoreError>)> {
         let (mut answers, mut asking) = (Vec::new(), JoinSet::new());
         let mut waiting = members.iter();
         loop {
@@ -68,7 +68,7 @@ impl Asks {
         }
     }
 
-    async fn one(&self, member: Member, is_known: bool) -> Result<(), StoreError> {
+    async fn one(&self, member: Member, is_known: bool) -> Result<Answered, StoreError> {
         let mut after = member.seq;
         for _ in 0..ROUNDS {
             let run = self.store.run(self.write.tenant.clone(), member.run_id.clone()).await?;
@@ -77,7 +77,7 @@ impl Asks {
                 return Err(StoreError::no_run(&member.run_id));
             }
             if is_known && self.is_asked(&member.run_id, after.unwrap_or_default(), run.run.seq).await? {
-                return Ok(());
+                return Ok(Answered::Done);
             }
             after = Some(run.run.seq);
             let write = CommandWrite {
@@ -89,7 +89,8 @@ impl Asks {
             check(&*self.store, &write).await?;
             match give(&*self.store, write).await {
                 Err(StoreError::Changed { .. }) => {}
-                answer => return answer.map(drop),
+                Ok(told) if told.run.seq == run.run.seq => return Ok(Answered::Unchanged),
+                answer => return answer.map(|_| Answered::Done),
             }
         }
         Err(StoreError::Changed { run_id: member.run_id, seq: after.unwrap_or_default() })

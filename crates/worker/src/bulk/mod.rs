@@ -102,10 +102,19 @@ impl BulkCommand {
     }
 }
 
+/// What a run that did not refuse made of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answered {
+    Done,
+    Unchanged,
+}
+
 /// How far an operation is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
     pub done: u64,
+    /// Those that were so already.
+    pub unchanged: u64,
     pub refused: u64,
     /// The first ones of those that refused: `run_id`, `code` and `message`.
     pub refusals: Vec<Value>,
@@ -122,20 +131,33 @@ impl Progress {
         let count = |name: &str| report[name].as_u64().unwrap_or_default();
         Progress {
             done: count("done"),
+            unchanged: count("unchanged"),
             refused: count("refused"),
             refusals: report["refusals"].as_array().cloned().unwrap_or_default(),
         }
     }
 
+    /// How many were asked.
+    pub fn told(&self) -> u64 {
+        self.done + self.unchanged + self.refused
+    }
+
     pub fn object(&self) -> Value {
-        json!({ "done": self.done, "refused": self.refused, "refusals": self.refusals })
+        json!({ "done": self.done, "unchanged": self.unchanged, "refused": self.refused, "refusals": self.refusals })
     }
 
     /// Counts what came of one run; gives the refusal, if it was one.
-    fn count(&mut self, run_id: &str, answer: Result<(), StoreError>) -> Option<Value> {
-        let Err(error) = answer else {
-            self.done += 1;
-            return None;
+    fn count(&mut self, run_id: &str, answer: Result<Answered, StoreError>) -> Option<Value> {
+        let error = match answer {
+            Ok(Answered::Done) => {
+                self.done += 1;
+                return None;
+            }
+            Ok(Answered::Unchanged) => {
+                self.unchanged += 1;
+                return None;
+            }
+            Err(error) => error,
         };
         let code = match &error {
             StoreError::Refused(refusal) => refusal.code.name(),

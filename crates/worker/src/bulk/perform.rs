@@ -114,7 +114,7 @@ impl Pass<'_> {
     }
 
     fn told(&self) -> u64 {
-        self.progress.done + self.progress.refused
+        self.progress.told()
     }
 
     fn total(&self) -> String {
@@ -122,7 +122,7 @@ impl Pass<'_> {
     }
 
     fn counts(&self) -> Value {
-        json!({ "done": self.progress.done, "refused": self.progress.refused })
+        json!({ "done": self.progress.done, "unchanged": self.progress.unchanged, "refused": self.progress.refused })
     }
 
     fn report(&self) -> Map<String, Value> {
@@ -191,7 +191,7 @@ impl Pass<'_> {
     }
 
     fn ending(&self) -> Ending {
-        let ending = match (&self.progress.refusals[..], self.progress.done) {
+        let ending = match (&self.progress.refusals[..], self.progress.done + self.progress.unchanged) {
             ([], _) => Ending::new(Goal::Succeed),
             ([first, ..], 0) => {
                 let message =

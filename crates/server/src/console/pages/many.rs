@@ -13,10 +13,10 @@ use crate::call::Call;
 use crate::console::form::Form;
 use crate::console::layout::{Live, Nav, Sheet, answered};
 use crate::console::parts::{
-    ago, button_with_reason, hidden, list, run_link, run_path, shown, state, text, title,
+    ago, button_with_reason, fresh_key, hidden, list, run_link, run_path, shown, state, text, title,
 };
 use crate::console::{ask, parts, see, session};
-use crate::problem::{INVALID_INPUT, NOT_FOUND, Problem};
+use crate::problem::{IDEMPOTENCY_KEY_REUSED, INVALID_INPUT, NOT_FOUND, Problem};
 
 /// Of the runs that it is about, so that it is seen what kind they are.
 const SHOWN: usize = 10;
@@ -37,11 +37,11 @@ struct Chosen {
 pub async fn post(call: Call, raw: Vec<u8>) -> Result {
     let form = Form::of_page(&call, &raw)?;
     let chosen = chosen(&call, &form).await?;
-    let Some(typed) = form.get("typed") else { return Ok(confirm(&call, 200, &chosen, None, "")) };
-    let reason = form.get("reason").unwrap_or_default();
+    let (key, reason) = (form.get("key"), form.get("reason").unwrap_or_default());
+    let Some(typed) = form.get("typed") else { return Ok(confirm(&call, 200, &chosen, None, (key, ""))) };
     if typed.trim() != wanted(&chosen.counted) {
         let wrong = format!("Type {} to go on: that is how many there are.", wanted(&chosen.counted));
-        return Ok(confirm(&call, 422, &chosen, Some(&wrong), reason));
+        return Ok(confirm(&call, 422, &chosen, Some(&wrong), (key, reason)));
     }
     let mut body = Map::from_iter([("command".to_owned(), json!(chosen.command))]);
     if !reason.is_empty() {
@@ -60,10 +60,12 @@ pub async fn post(call: Call, raw: Vec<u8>) -> Result {
             body.insert("ids".to_owned(), json!(chosen.ids));
         }
     }
-    match ask::tell(&call, "commandRuns", &[], body).await {
-        Ok(operation) => Ok(see(&format!("/operations/{}", ask::encoded(text(&operation, "run_id"))))),
+    // Sent twice it is one operation, and who sent it again sees how far that is.
+    match ask::make(&call, "commandRuns", &[], body, key).await {
+        Ok(made) => Ok(see(&format!("/operations/{}", ask::encoded(text(&made.run, "run_id"))))),
         Err(problem) if problem.status == 409 || problem.status == 422 => {
-            Ok(confirm(&call, problem.status, &chosen, Some(&problem.detail), reason))
+            let key = key.filter(|_| problem.code != IDEMPOTENCY_KEY_REUSED.code);
+            Ok(confirm(&call, problem.status, &chosen, Some(&problem.detail), (key, reason)))
         }
         Err(problem) => Err(problem),
     }
@@ -120,7 +122,14 @@ fn runs_in_words(counted: &Counted) -> String {
     format!("{} {runs}", wanted(counted))
 }
 
-fn confirm(call: &Call, status: u16, chosen: &Chosen, wrong: Option<&str>, reason: &str) -> Answer {
+/// With the key that it is sent under, which is a new one if there is none, and the reason that was typed.
+fn confirm(
+    call: &Call,
+    status: u16,
+    chosen: &Chosen,
+    wrong: Option<&str>,
+    (key, reason): (Option<&str>, &str),
+) -> Answer {
     let runs = runs_in_words(&chosen.counted);
     let heading = format!("{} {runs}?", shown(&chosen.command));
     let back = format!("/runs?filter={}", ask::encoded(chosen.typed.as_deref().unwrap_or_default()));
@@ -140,6 +149,7 @@ fn confirm(call: &Call, status: u16, chosen: &Chosen, wrong: Option<&str>, reaso
                 p.hint { "Each is asked once. Those that refuse are listed with why, and the others go on." }
                 form method="post" action="/runs/bulk" {
                     (hidden(&session::form_token(call)))
+                    input type="hidden" name="key" value=(key.map_or_else(fresh_key, str::to_owned));
                     input type="hidden" name="command" value=(chosen.command);
                     input type="hidden" name="seen_at" value=(waypost_store::iso(chosen.seen_at));
                     @match &chosen.typed {
@@ -192,12 +202,13 @@ pub async fn page(call: Call) -> Result {
 }
 
 fn bar(asked: &BulkCommand, progress: &Progress, is_over: bool) -> Markup {
-    let told = progress.done + progress.refused;
+    let told = progress.told();
     let left = asked.total.map(|total| total.saturating_sub(told));
     html! {
         progress.wide-bar max=[asked.total.map(|total| total.max(1))] value=[asked.total.map(|_| told)] aria-label="Runs that were asked" {}
         dl.figures {
             div.figure { dt { "Done" } dd { (progress.done) } }
+            @if progress.unchanged > 0 { div.figure { dt { "Were so already" } dd { (progress.unchanged) } } }
             div.figure.urgent[progress.refused > 0] { dt { "Refused" } dd { (progress.refused) } }
             @if let Some(left) = left {
                 div.figure { dt { @if is_over { "Moved on before" } @else { "Left" } } dd { (left) } }

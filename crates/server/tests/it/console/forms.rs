@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::Person;
 use crate::roles::{token, with_tokens};
-use crate::support::{Answer, Server, send};
+use crate::support::{Answer, On, Server, send};
+use waypost_worker::loops::Operator;
 
 const SHIP: &str = r#"
 name = "ship"
@@ -109,6 +110,41 @@ async fn what_was_typed_into_a_form_is_taken_or_told_of() {
         post(&[("input.version", "1"), ("input.region", "eu"), ("input.count", "2"), ("input.hosts", "")])
             .await;
     assert_eq!(input_of(&server, &left).await["region"], "eu");
+}
+
+#[tokio::test]
+async fn a_command_for_many_that_is_sent_twice_is_one_operation() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let person = Person::at(&server, "");
+        for _ in 0..3 {
+            server.start_with(json!({ "queue": "builds" })).await;
+        }
+        let chosen = [("command", "cancel"), ("all", "yes"), ("filter", "queue:builds")];
+        let page = person.post("/runs/bulk", &chosen).await.text;
+        let (key, seen_at) = (value_of(&page, "key"), value_of(&page, "seen_at"));
+        let confirmed = [&chosen[..], &[("key", &key), ("seen_at", &seen_at), ("typed", "3")]].concat();
+        let first = person.post("/runs/bulk", &confirmed).await;
+        assert_eq!(first.status, 303, "{}", first.text);
+        Operator::new(server.store.clone()).work_all().await.unwrap();
+        let again = person.post("/runs/bulk", &confirmed).await;
+        assert_eq!(
+            (again.status, again.header("location")),
+            (303, first.header("location")),
+            "{}",
+            again.text
+        );
+        // Asked for once more under another key it changes nothing, and nobody is said to have done anything.
+        let once_more = [&chosen[..], &[("key", "another"), ("seen_at", &seen_at), ("typed", "3")]].concat();
+        let once_more = person.post("/runs/bulk", &once_more).await;
+        Operator::new(server.store.clone()).work_all().await.unwrap();
+        let page = person.get(once_more.header("location")).await.text;
+        assert!(page.contains("<dt>Done</dt><dd>0</dd>"), "{on:?}: {page}");
+        assert!(page.contains("<dt>Were so already</dt><dd>3</dd>"), "{on:?}: {page}");
+        let told = server.get("/v1/audit").await.expect(200);
+        let cancels = told["audit"].as_array().unwrap().iter().filter(|it| it["action"] == "cancel").count();
+        assert_eq!(cancels, 3, "{on:?}: {told}");
+    }
 }
 
 #[tokio::test]
