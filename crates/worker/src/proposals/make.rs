@@ -11,6 +11,7 @@ use waypost_store::{
     AGENT_SLUG, AGENTS_QUEUE, INBOX, INBOX_ID, ItemRow, NewRun, PROPOSAL, Result, RunRow, Store, StoreError,
 };
 
+use super::entry::source;
 use crate::playbook::{Playbooks, known};
 
 /// The member of a step's details that its outcome put there.
@@ -118,7 +119,7 @@ fn entry(row: &RunRow, one: &Proposed<'_>) -> NewRun {
     NewRun {
         lifecycle: INBOX.to_owned(),
         input: json!({ "title": title(one.body) }),
-        metadata: Map::from_iter([("source".to_owned(), json!("agent"))].into_iter().chain(origin(row, one))),
+        metadata: Map::from_iter([source()].into_iter().chain(origin(row, one))),
         ..of_run(row, one, INBOX)
     }
 }

@@ -32,15 +32,17 @@ use crate::interpret::Parting;
 use crate::lease::Lease;
 use crate::pipeline::Shared;
 use crate::playbook::{Playbook, Rule};
+use crate::proposals::check_entry;
 
-/// Refuses a command that would change targets of a rule which others are changing, or as an old preview showed them, unless that is
-/// meant. Asked before the command by whoever takes it from a person.
+/// Refuses a command that would change targets of a rule which others are changing, or as an old preview showed them, and one that
+/// decides on an entry of the inbox without its proposal, unless that is meant. Asked before the command by whoever takes it from a person.
 pub async fn check_command(
     store: &dyn Store,
     run: &RunRow,
     command: &str,
     is_meant: bool,
 ) -> waypost_store::Result<()> {
+    check_entry(run, command, is_meant)?;
     fresh::check_fresh(store, run, command, is_meant).await?;
     alone::check_alone(store, run, command, is_meant).await
 }

@@ -70,6 +70,38 @@ async fn proposals_are_decided_one_by_one_and_together() {
     }
 }
 
+/// Rejected alone it would leave its proposal open, to be approved and applied.
+// proves A8
+#[tokio::test]
+async fn an_entry_of_the_inbox_is_decided_with_its_proposal() {
+    for on in [On::Memory, On::Sqlite, On::Postgres] {
+        let server = Server::on(on).await;
+        let person = Person::at(&server, "");
+        let made = async |metadata: Value| {
+            let body = json!({ "lifecycle": "inbox", "metadata": metadata });
+            server.post("/v1/runs", body).await.expect(201)["run_id"].as_str().unwrap().to_owned()
+        };
+        let entry = made(json!({ "source": "agent" })).await;
+        let path = format!("/runs/{entry}");
+        let page = person.get(&path).await.text;
+        assert!(
+            page.contains("It is decided with its proposal") && !page.contains("/reject\""),
+            "{on:?}: {page}"
+        );
+        let refused = person.post(&format!("{path}/reject"), &[("reason", "no")]).await;
+        assert!(
+            refused.status == 409 && refused.text.contains("decided with its proposal"),
+            "{}",
+            refused.text
+        );
+        server.post(&format!("/v1{path}/reject"), json!({})).await.refused(409, "INVALID_TRANSITION");
+        server.post(&format!("/v1{path}/reject"), json!({ "force": true })).await.expect(200);
+        // What came in otherwise is decided by itself.
+        let other = made(json!({ "source": "mail" })).await;
+        assert_eq!(person.post(&format!("/runs/{other}/process"), &[]).await.status, 303);
+    }
+}
+
 /// What a run leaves behind, and what others know of it.
 #[tokio::test]
 async fn artifacts_are_shown_and_lead_nowhere_by_themselves() {

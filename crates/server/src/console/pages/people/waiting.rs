@@ -1,7 +1,8 @@
 //! What waits for a person: each with its form.
 
 use maud::html;
-use waypost_store::{INBOX, RunRow};
+use waypost_store::RunRow;
+use waypost_worker::proposals::follows_proposal;
 
 use super::{decisions, proposals};
 use crate::answer::Result;
@@ -25,12 +26,8 @@ struct Open {
 async fn open(call: &Call, include: &str, cursor: &str) -> Result<Open> {
     let mut found = runs::find(call, "needs:person", include, cursor).await?;
     let all = found.runs.len();
-    found.runs.retain(|row| !is_entry_of_proposal(row));
+    found.runs.retain(|row| !follows_proposal(row));
     Ok(Open { left_out: all - found.runs.len(), runs: found.runs, next: found.next })
-}
-
-fn is_entry_of_proposal(row: &RunRow) -> bool {
-    &*row.lifecycle.name == INBOX && row.metadata.get("source").is_some_and(|source| source == "agent")
 }
 
 /// How many there are to decide on, as the page has them; with a plus if there are more.

@@ -7,6 +7,7 @@ use waypost_kernel::lifecycle::Transition;
 use waypost_kernel::run::Want;
 use waypost_kernel::{Phase, allowed};
 use waypost_store::RunRow;
+use waypost_worker::proposals::follows_proposal;
 
 use crate::answer::Result;
 use crate::call::Call;
@@ -29,6 +30,9 @@ pub fn open(call: &Call, row: &RunRow) -> Markup {
 fn shown_bar(call: &Call, row: &RunRow, with_closed: bool) -> Markup {
     if !ask::may(call, "commandRun") {
         return html! {};
+    }
+    if follows_proposal(row) && row.phase() == Phase::Draft {
+        return html! { p.waits { "It is decided with its proposal: " a href="/proposals" { "Proposals" } "." } };
     }
     let open = allowed(&row.lifecycle, &row.run);
     let answers = decisions::command(row).filter(|_| !row.undecided().is_empty());
