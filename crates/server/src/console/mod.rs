@@ -93,6 +93,7 @@ pub const ROUTES: &[Route] = &[
     Route { path: "/workers", query: &[CURSOR], ..plain!(PAGE, pages::workers::page) },
     Route { path: "/queues", query: &[CURSOR], ..plain!(PAGE, pages::queues::page) },
     Route { path: "/keys/{key}/limit", ..posts!(FORM, pages::queues::limit_key) },
+    Route { path: "/queues", ..posts!(FORM, pages::queues::post_named) },
     Route { path: "/queues/{queue}/{command}", ..posts!(FORM, pages::queues::post) },
     Route {
         path: "/dlq",

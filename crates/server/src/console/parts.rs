@@ -204,10 +204,13 @@ pub fn button_with_reason(call: &Call, action: &str, label: &str) -> Markup {
     act(call, action, label, &html! { (reason(false)) button.primary type="submit" { (label) } })
 }
 
+/// What opens over a page closes what was open: browsers see to it for those of one name.
+pub const ONE_OPEN: &str = "over";
+
 /// A form behind a click: what it does is said before it is done.
 pub fn act(call: &Call, action: &str, label: &str, fields: &Markup) -> Markup {
     html! {
-        details.act {
+        details.act name=(ONE_OPEN) {
             summary.button { (label) }
             form method="post" action=(action) {
                 (hidden(&session::form_token(call)))
@@ -220,7 +223,7 @@ pub fn act(call: &Call, action: &str, label: &str, fields: &Markup) -> Markup {
 /// A button that does nothing now, and says why to whoever presses it.
 pub fn closed_button(label: &str, why: &str) -> Markup {
     html! {
-        details.why-not {
+        details.why-not name=(ONE_OPEN) {
             summary.button { (label) span.unseen { ", not now" } }
             p { (why) }
         }

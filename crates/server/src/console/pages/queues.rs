@@ -1,7 +1,7 @@
 //! Queues and concurrency keys: what waits for each, how many are worked at once, which runs these are, and whether workers take any.
 
 use maud::{Markup, html};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use waypost_kernel::Time;
 
 use crate::answer::Result;
@@ -10,7 +10,8 @@ use crate::console::ask::{ask, encoded, may, tell};
 use crate::console::form::Form;
 use crate::console::layout::{Live, Nav, Sheet, answered};
 use crate::console::parts::{
-    ago, asked, button_with_reason, copied, empty, hidden, list, next_page, now, run_link, shown, text, time,
+    ONE_OPEN, act, ago, asked, button_with_reason, copied, empty, hidden, list, next_page, now, reason,
+    run_link, shown, text, time,
 };
 use crate::console::{filter, see, session};
 use crate::problem::{INVALID_INPUT, NOT_FOUND, Problem};
@@ -24,14 +25,15 @@ const MOST: usize = 100;
 pub async fn page(call: Call) -> Result {
     let now = now(&call).await?;
     let found = ask(&call, "listQueues", &[], &[]).await?;
-    let all = list(&found, "queues");
+    let mut all = list(&found, "queues").to_vec();
+    all.extend(taken_from(&call, &all).await?);
     let queues = &all[..all.len().min(MOST)];
     let cursor = asked(&call, "cursor").unwrap_or_default();
     let keys = ask(&call, "listKeys", &[], &[("cursor", cursor), ("limit", "100")]).await?;
     let content = html! {
         h1 { "Queues and keys" }
         div #rows data-part {
-            @if queues.is_empty() { (empty("No queue has runs, a limit or a pause. A run makes the queue that it names:", Some("waypost run start --queue builds -- echo hi"))) }
+            @if queues.is_empty() { (empty("No queue has runs, a limit, a pause or a worker. A run makes the queue that it names:", Some("waypost run start --queue builds -- echo hi"))) }
             @else {
                 table.list {
                     thead { tr {
@@ -43,11 +45,39 @@ pub async fn page(call: Call) -> Result {
                 @if all.len() > queues.len() { p.hint { "The first " (MOST) " of " (all.len()) "; the others: " (copied("waypost queue stats")) } }
             }
         }
+        @if may(&call, "pauseQueue") { (by_name(&call)) }
         h2 { "Concurrency keys" }
         div #keys data-part { (keys_table(&call, list(&keys, "keys"))) }
         (next_page("/queues", &[], keys["next_cursor"].as_str()))
     };
     Ok(answered(&call, 200, &Sheet { title: "Queues", nav: Nav::Queues, live: Some(Live::Polled) }, &content))
+}
+
+/// Queues that workers take runs from and that have none now.
+async fn taken_from(call: &Call, known: &[Value]) -> Result<Vec<Value>> {
+    let workers = ask(call, "listWorkers", &[], &[]).await?;
+    let named = list(&workers, "workers").iter().flat_map(|worker| list(worker, "queues"));
+    let mut names: Vec<&str> = named.filter_map(Value::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.retain(|name| !known.iter().any(|queue| text(queue, "queue") == *name));
+    let tenant = &call.caller.tenant;
+    let row = |name| json!({ "queue": name, "tenant": tenant, "ready": 0, "held": 0, "scheduled": 0 });
+    Ok(names.into_iter().map(row).collect())
+}
+
+/// One that is not in the list: it may be paused or limited before it has a run.
+fn by_name(call: &Call) -> Markup {
+    let fields = html! {
+        label { "Queue" input name="queue" maxlength="255" required autocomplete="off"; }
+        label { "At once, at most" input name="at_most" inputmode="numeric" placeholder="no limit"; }
+        (reason(false))
+        div.actions {
+            button.primary type="submit" name="command" value="limit" { "limit" }
+            button type="submit" name="command" value="pause" { "pause" }
+        }
+    };
+    html! { div.actions { (act(call, "/queues", "Another queue…", &fields)) } }
 }
 
 fn line(call: &Call, queue: &Value, now: Time) -> Markup {
@@ -110,7 +140,7 @@ fn key_line(call: &Call, key: &Value) -> Markup {
 /// How many may be held at once.
 fn limit(call: &Call, action: &str, at_most: &Value, otherwise: &str) -> Markup {
     html! {
-        details.act {
+        details.act name=(ONE_OPEN) {
             summary.button { "limit" }
             form method="post" action=(action) {
                 (hidden(&session::form_token(call)))
@@ -135,20 +165,31 @@ fn actions(call: &Call, queue: &Value, name: &str) -> Markup {
 
 pub async fn post(call: Call, raw: Vec<u8>) -> Result {
     let form = Form::of_page(&call, &raw)?;
+    told(&call, &form, &call.path("queue"), &call.path("command")).await
+}
+
+pub async fn post_named(call: Call, raw: Vec<u8>) -> Result {
+    let form = Form::of_page(&call, &raw)?;
+    let missing = || Problem::field(&INVALID_INPUT, "queue", "is missing: which one is meant?");
+    let queue = form.get("queue").map(str::trim).ok_or_else(missing)?;
+    told(&call, &form, queue, form.get("command").unwrap_or_default()).await
+}
+
+async fn told(call: &Call, form: &Form, queue: &str, command: &str) -> Result {
     let mut body: Map<String, Value> = Map::new();
     if let Some(reason) = form.get("reason") {
         body.insert("reason".into(), reason.into());
     }
-    let route = match call.path("command").as_str() {
+    let route = match command {
         "pause" => "pauseQueue",
         "resume" => "resumeQueue",
         "limit" => {
-            body.insert("at_most".into(), at_most(&form)?);
+            body.insert("at_most".into(), at_most(form)?);
             "limitQueue"
         }
         _ => return Err(Problem::new(&NOT_FOUND, "a queue has no such command")),
     };
-    tell(&call, route, &[("queue", &call.path("queue"))], body).await?;
+    tell(call, route, &[("queue", queue)], body).await?;
     Ok(see("/queues"))
 }
 

@@ -308,6 +308,26 @@ async fn links_to_the_runs_of_a_queue_lead_to_them_whatever_its_name() {
     }
 }
 
+#[tokio::test]
+async fn a_queue_without_runs_is_listed_if_somebody_takes_from_it_and_any_is_paused_by_its_name() {
+    let server = Server::new().await;
+    let person = Person::at(&server, "");
+    let beat = json!({ "name": "w", "queues": ["nightly"], "slots": 1 });
+    server.post("/v1/workers", beat).await.expect(204);
+    let page = person.get("/queues").await.text;
+    assert!(page.contains(">nightly</a>") && page.contains("Another queue…"), "{page}");
+    let limited = [("queue", "not yet there"), ("command", "limit"), ("at_most", "2")];
+    assert_eq!(person.post("/queues", &limited).await.status, 303);
+    assert_eq!(person.post("/queues", &[("queue", "not yet there"), ("command", "pause")]).await.status, 303);
+    let page = person.get("/queues").await.text;
+    assert!(
+        page.contains(">not yet there</a>") && page.contains("0 of 2") && page.contains("paused by"),
+        "{page}"
+    );
+    assert_eq!(person.post("/queues", &[("command", "pause")]).await.status, 422);
+    assert_eq!(person.post("/queues", &[("queue", "x"), ("command", "burn")]).await.status, 404);
+}
+
 // proves U2
 #[tokio::test]
 async fn who_was_silent_for_long_is_gone() {
