@@ -1,8 +1,9 @@
 //! `waypost run events`: everything that happened to a run.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use clap::Args;
+use serde_json::Value;
 use waypost_store::{EventRow, ItemRow, Store, iso};
 
 use crate::output::{Format, Result, cells, print_list, table_within, width};
@@ -68,6 +69,18 @@ pub fn events_table(events: &[EventRow], items: &[ItemRow], width: Option<usize>
     table_within(&["seq", "at", "command", "state", "by", "message"], rows, width)
 }
 
+/// Items that are told of one by one; of more, how many came into which state.
+const MOST_ITEMS: usize = 10;
+
+fn in_numbers(moved: &[Value]) -> String {
+    let mut by_state: BTreeMap<&str, usize> = BTreeMap::new();
+    for item in moved {
+        *by_state.entry(item["to"].as_str().unwrap_or_default()).or_default() += 1;
+    }
+    let told: Vec<String> = by_state.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    format!("{} items: {}", moved.len(), told.join(", "))
+}
+
 /// With the names of steps as people see them, and the reason that was given.
 pub fn message(event: &EventRow, items: &[ItemRow]) -> String {
     if let Some(lines) = event.payload["lines"].as_array() {
@@ -75,6 +88,9 @@ pub fn message(event: &EventRow, items: &[ItemRow]) -> String {
         return format!("{} ({count} line{})", event.message, if count == 1 { "" } else { "s" });
     }
     if let Some(moved) = event.payload["items"].as_array().filter(|_| event.command == "items") {
+        if moved.len() > MOST_ITEMS {
+            return in_numbers(moved);
+        }
         let names: HashMap<&str, &str> =
             items.iter().map(|item| (item.key.as_str(), item.name.as_str())).collect();
         let told = moved.iter().map(|item| {
@@ -91,4 +107,23 @@ pub fn message(event: &EventRow, items: &[ItemRow]) -> String {
     let forced = (event.payload["forced"] == true).then_some("forced");
     let told: Vec<&str> = forced.into_iter().chain(reason).collect();
     if told.is_empty() { event.message.clone() } else { format!("{} ({})", event.message, told.join(": ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn many_items_are_told_in_numbers() {
+        let told = |count: usize| {
+            let state = |at: usize| if at.is_multiple_of(3) { "FAILED" } else { "APPLIED" };
+            let items: Vec<Value> =
+                (0..count).map(|at| json!({ "key": at.to_string(), "to": state(at) })).collect();
+            let payload = json!({ "items": items });
+            message(&EventRow { command: "items".to_owned(), payload, ..EventRow::default() }, &[])
+        };
+        assert_eq!(told(2), "0: FAILED, 1: APPLIED");
+        assert_eq!(told(900), "900 items: 600 APPLIED, 300 FAILED");
+    }
 }
