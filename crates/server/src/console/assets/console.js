@@ -202,6 +202,22 @@ const choose = (by) => {
   all[next].scrollIntoView({ block: 'nearest' });
 };
 
+/** What opens over the page: it closes by Esc, and by a click elsewhere if nothing was filled in. */
+const OVER = 'details:is(.act, .why-not, .menu)[open]';
+document.addEventListener('click', (event) => {
+  if (event.target.closest?.('[data-pick]')) return;
+  for (const it of document.querySelectorAll(OVER)) {
+    if (!it.contains(event.target) && ![...it.querySelectorAll('input:not([type="hidden"]), select, textarea')].some(isFilledIn)) it.open = false;
+  }
+});
+document.addEventListener('keydown', (event) => {
+  if (event.key !== 'Escape') return;
+  document.querySelectorAll(OVER).forEach((it) => {
+    if (it.contains(document.activeElement)) it.querySelector('summary').focus();
+    it.open = false;
+  });
+});
+
 let isGoing = false;
 document.addEventListener('keydown', (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches?.('input:not([type="checkbox"]), select, textarea')) return;
@@ -219,7 +235,6 @@ document.addEventListener('keydown', (event) => {
   else if (key === 'k') choose(-1);
   else if (key === 'x') { const box = ticked(); if (box) box.checked = !box.checked; }
   else if (key === 'c') ask('cancel');
-  else if (key === 'Escape') document.querySelectorAll('details:is(.act, .why-not, .menu)[open]').forEach((it) => { it.open = false; });
 });
 
 /** What is too wide for its place begins where it matters: at the state that the run is in, at the page that this is. */

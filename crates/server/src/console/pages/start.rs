@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 use waypost_kernel::text::shell_word;
 
-use crate::answer::{Answer, Result};
+use crate::answer::{self, Answer, Result};
 use crate::call::Call;
 use crate::console::ask::{self, Made, ask, encoded, make, tell};
 use crate::console::form::Form;
@@ -255,7 +255,8 @@ pub async fn post(call: Call, raw: Vec<u8>) -> Result {
         }
     };
     match asked_for {
-        Ok(told) => again(200, key, &told),
+        // Who goes back to it is shown it as it was: a browser does not send a form again by itself, and has no page then.
+        Ok(told) => Ok(answer::with(again(200, key, &told)?, "cache-control", "private, no-cache")),
         Err(problem) if problem.code == IDEMPOTENCY_KEY_REUSED.code => {
             let words = "This form was sent before, with other values, and started a run. Start starts another one, with these.";
             again(problem.status, None, &Told::Wrong(vec![words.to_owned()]))

@@ -103,6 +103,34 @@ fn a_page_whose_stream_fails_is_fetched_and_one_of_a_dead_server_says_so() {
     browser.sees("body.stale", "echo number 1");
 }
 
+/// Of what opens over a page one is open, and it closes by Esc, wherever the focus is, and by a click elsewhere.
+#[test]
+fn what_opens_over_a_page_closes_again() {
+    let shop = Shop::new();
+    let (_server, url) = shop.serve(&["serve", "--no-worker"]);
+    shop.queue(&["--queue", "builds"], "echo one");
+    let browser = Browser::open(&url);
+    browser.goto("/queues");
+    let open = "details.act[open]";
+    browser.click("details.act:nth-of-type(1) > summary");
+    browser.click("details.act:nth-of-type(2) > summary");
+    assert_eq!(browser.count(open), 1);
+    browser.click("details.act[open] input[name=reason]");
+    browser.keys("\u{e00c}");
+    assert_eq!(browser.count(open), 0);
+    browser.click("details.act:nth-of-type(2) > summary");
+    browser.click("h1");
+    assert_eq!(browser.count(open), 0);
+    browser.width(400);
+    browser.goto("/");
+    let top = "return document.querySelector('.menu > summary').getBoundingClientRect().top";
+    let before = browser.execute(top);
+    browser.click(".menu > summary");
+    assert_eq!(browser.execute(top), before, "the menu's button stays where it is");
+    assert_eq!(browser.overhang(), 0);
+    browser.is_clean();
+}
+
 #[test]
 fn a_run_is_cancelled_with_a_reason() {
     for shop in shops() {
@@ -138,6 +166,13 @@ fn a_run_is_started_by_a_form_and_its_question_answered() {
         browser.click("form.card button.primary");
         browser.sees("#head .waits", "ship 1.2?");
         browser.sees("#log .c1", "red");
+        // The preview is there for who goes back, and started again it says what it has started.
+        let run = browser.path();
+        browser.execute("history.back()");
+        browser.sees("section[role=status]", "deliver");
+        browser.click("form.card button.primary");
+        browser.sees(".waits", "This form was sent before");
+        browser.goto(&run);
         browser.goto("/waiting");
         browser.sees(".decide legend", "ship 1.2?");
         browser.click(".decide input[value=approve]");

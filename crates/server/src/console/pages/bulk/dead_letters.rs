@@ -10,7 +10,8 @@ use crate::console::ask::{ask, encoded, may, tell};
 use crate::console::form::Form;
 use crate::console::layout::{Live, Nav, Sheet, answered};
 use crate::console::parts::{
-    act, ago, asked, empty, figure, hidden, list, now, pick, reason, run_link, run_path, shown, text, time,
+    ONE_OPEN, act, ago, asked, empty, figure, hidden, list, now, pick, reason, run_link, run_path, shown,
+    text, time,
 };
 use crate::console::{see, session};
 use crate::problem::{INVALID_INPUT, NOT_FOUND, Problem};
@@ -66,7 +67,7 @@ fn table(call: &Call, classes: &[Value], run: &str, now: Time) -> Markup {
 fn with_chosen(call: &Call, run: &str) -> Markup {
     html! {
         div.actions {
-            details.act {
+            details.act name=(ONE_OPEN) {
                 summary.button { "With the chosen classes" }
                 form #(CHOSEN) method="post" action="/dlq" {
                     (hidden(&session::form_token(call)))

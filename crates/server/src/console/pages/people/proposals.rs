@@ -12,8 +12,8 @@ use crate::console::ask::{ask, encoded, may, tell};
 use crate::console::form::Form;
 use crate::console::layout::{Live, Nav, Sheet, answered};
 use crate::console::parts::{
-    act, ago, asked, badge, empty, excerpt, hidden, list, next_page, now, pick, run_link, run_path, shown,
-    text, time,
+    ONE_OPEN, act, ago, asked, badge, empty, excerpt, hidden, list, next_page, now, pick, run_link, run_path,
+    shown, text, time,
 };
 use crate::console::{see, session};
 use crate::problem::{INVALID_INPUT, NOT_FOUND, Problem};
@@ -84,7 +84,7 @@ fn not_decided(refused: &[Value]) -> Markup {
 fn with_chosen(call: &Call) -> Markup {
     html! {
         div.actions {
-            details.act {
+            details.act name=(ONE_OPEN) {
                 summary.button { "With the chosen" }
                 form #(CHOSEN) method="post" action="/proposals" {
                     (hidden(&session::form_token(call)))

@@ -13,7 +13,7 @@ use crate::answer::Result;
 use crate::call::Call;
 use crate::console::form::Form;
 use crate::console::pages::people::decisions;
-use crate::console::parts::{closed_button, hidden, run_path, shown};
+use crate::console::parts::{ONE_OPEN, closed_button, hidden, run_path, shown};
 use crate::console::{ask, see, session};
 use crate::guard::Role;
 
@@ -96,7 +96,7 @@ fn form(call: &Call, row: &RunRow, command: &str) -> Markup {
     let may_wait =
         command == Want::Cancel.command() && row.phase() == Phase::Held && !row.run.tallies.is_empty();
     html! {
-        details.act {
+        details.act name=(ONE_OPEN) {
             summary.button { (shown(command)) }
             form method="post" action={ (run_path(row.id())) "/" (ask::encoded(command)) } {
                 (hidden(&session::form_token(call)))

@@ -13,8 +13,8 @@ use crate::console::form::Form;
 use crate::console::layout::{Live, Nav, Sheet, answered};
 use crate::console::pages::queues::PAUSE;
 use crate::console::parts::{
-    ago, asked, badge_of, button_with_reason, document, hidden, list, next_page, now, outcome_of, run_link,
-    shown, text, time,
+    ONE_OPEN, ago, asked, badge_of, button_with_reason, document, hidden, list, next_page, now, outcome_of,
+    run_link, shown, text, time,
 };
 use crate::console::{see, session};
 use crate::problem::{NOT_FOUND, Problem};
@@ -92,7 +92,7 @@ fn actions(call: &Call, schedule: &Value, own: &str) -> Markup {
             @if schedule[PAUSE].is_object() { (button_with_reason(call, &format!("{own}/resume"), "resume")) }
             @else { (button_with_reason(call, &format!("{own}/pause"), "pause")) }
             (button_with_reason(call, &format!("{own}/trigger"), "run now"))
-            details.act {
+            details.act name=(ONE_OPEN) {
                 summary.button { "backfill" }
                 form method="post" action={ (own) "/backfill" } {
                     (hidden(&session::form_token(call)))
