@@ -137,7 +137,7 @@ pub fn answered(call: &Call, status: u16, sheet: &Sheet<'_>, content: &Markup) -
             (content)
         }
         footer { (preferences(call, is_signed_in, is_known)) }
-        (help())
+        (help(call.caller.role))
     };
     page(status, sheet, session::theme(&call.headers), &body, sheet.live.is_some() && !is_typed_into(content))
 }
@@ -253,7 +253,7 @@ fn preferences(call: &Call, is_signed_in: bool, is_known: bool) -> Markup {
 }
 
 /// Shown by `?`.
-fn help() -> Markup {
+fn help(role: Role) -> Markup {
     html! {
         dialog #help aria-labelledby="help-title" {
             h2 #help-title { "Keys" }
@@ -263,7 +263,7 @@ fn help() -> Markup {
                 dt { kbd { "Enter" } } dd { "open the row" }
                 dt { kbd { "x" } } dd { "select a row" }
                 dt { kbd { "c" } } dd { "cancel what is selected, or the row" }
-                @for entry in GROUPS.iter().flat_map(|(_, entries)| *entries) {
+                @for entry in GROUPS.iter().flat_map(|(_, entries)| *entries).filter(|entry| ask::role_may(role, entry.needs)) {
                     dt { kbd { "g" } " " kbd { (entry.key) } } dd { (entry.label) }
                 }
                 dt { kbd { "?" } } dd { "this help" }

@@ -9,11 +9,19 @@ use crate::console::parts::{shown, tone};
 /// What is wider is not made as narrow as a phone, where nobody could read it: it is moved about.
 const LARGE: i32 = 600;
 
+/// From where to where, and by which command.
+#[derive(Debug)]
+pub struct Move {
+    pub from: StateId,
+    pub to: StateId,
+    pub command: String,
+}
+
 /// Where a run is, and its moves in order.
 #[derive(Debug)]
 pub struct Walked {
     pub current: StateId,
-    pub moves: Vec<(StateId, StateId)>,
+    pub moves: Vec<Move>,
 }
 
 /// All ways between two states as one, with its commands.
@@ -37,7 +45,17 @@ pub fn edges(lifecycle: &Lifecycle) -> Vec<Edge> {
 pub fn diagram(lifecycle: &Lifecycle, walked: Option<&Walked>, which: &str) -> Markup {
     let mut edges = edges(lifecycle);
     for edge in &mut edges {
-        edge.words.insert_str(0, &numbers(&turns(walked, edge)));
+        let turns = turns(walked, edge);
+        // What was taken says by which command, where there are several.
+        if let Some(walked) = walked.filter(|_| !turns.is_empty()) {
+            let mut taken: Vec<String> = Vec::new();
+            for command in turns.iter().map(|turn| shown(&walked.moves[turn - 1].command)) {
+                if !taken.contains(&command) {
+                    taken.push(command);
+                }
+            }
+            edge.words = format!("{}{}", numbers(&turns), taken.join(", "));
+        }
     }
     let layout = layout(lifecycle, &edges);
     let drawn = || layout.lines.iter().zip(&edges);
@@ -65,7 +83,7 @@ pub fn diagram(lifecycle: &Lifecycle, walked: Option<&Walked>, which: &str) -> M
 /// Which of a run's moves went along an edge, counted from 1.
 fn turns(walked: Option<&Walked>, edge: &Edge) -> Vec<usize> {
     let moves = walked.map_or(&[][..], |walked| &walked.moves);
-    let along = moves.iter().enumerate().filter(|(_, step)| **step == (edge.from, edge.to));
+    let along = moves.iter().enumerate().filter(|(_, step)| (step.from, step.to) == (edge.from, edge.to));
     along.map(|(place, _)| place + 1).collect()
 }
 
@@ -90,7 +108,7 @@ fn edge_words(line: &Line, edge: &Edge, is_taken: bool) -> Markup {
 fn state_box(lifecycle: &Lifecycle, id: StateId, node: Node, width: i32, walked: Option<&Walked>) -> Markup {
     let state = lifecycle.state(id);
     let was_there = walked.is_none_or(|walked| {
-        walked.current == id || walked.moves.iter().any(|(from, to)| *from == id || *to == id)
+        walked.current == id || walked.moves.iter().any(|step| step.from == id || step.to == id)
     });
     let is_current = walked.is_some_and(|walked| walked.current == id);
     let class = format!(
@@ -116,7 +134,7 @@ fn summary(lifecycle: &Lifecycle, walked: Option<&Walked>) -> String {
     let Some(walked) = walked else {
         return format!("The states of {} and the ways between them", lifecycle.name);
     };
-    let way: Vec<String> = walked.moves.iter().map(|(_, to)| name(*to)).collect();
+    let way: Vec<String> = walked.moves.iter().map(|step| name(step.to)).collect();
     format!("The run is {}. Its way: {}", name(walked.current), way.join(", "))
 }
 
@@ -124,6 +142,17 @@ fn summary(lifecycle: &Lifecycle, walked: Option<&Walked>) -> String {
 mod tests {
     use super::*;
     use waypost_kernel::Catalog;
+
+    #[test]
+    fn the_way_taken_names_the_command_that_was_given() {
+        let catalog = Catalog::shipped().expect("they are checked");
+        let deploy = catalog.latest("deploy").expect("it is shipped");
+        let id = |name: &str| deploy.state_named(name).expect("it has it");
+        let step = Move { from: id("queued"), to: id("cancelled"), command: "cancel".to_owned() };
+        let walked = Walked { current: id("cancelled"), moves: vec![step] };
+        let drawn = diagram(deploy, Some(&walked), "x").into_string();
+        assert!(drawn.contains(">1. cancel</text>"), "{drawn}");
+    }
 
     #[test]
     fn every_state_and_every_command_is_in_the_drawing() {

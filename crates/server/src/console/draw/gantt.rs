@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use waypost_kernel::{Span, Time};
 use waypost_store::iso;
 
-use crate::console::parts::{age, shown};
+use crate::console::parts::{lasted, shown};
 
 /// The width of a bar's drawing, whatever the page makes of it.
 const WIDTH: i64 = 10_000;
@@ -48,7 +48,7 @@ pub fn gantt(lines: &[Line], now: Time) -> Markup {
     html! {
         table.gantt {
             caption.unseen { "When what happened, from " (iso(start)) " to " (iso(end)) }
-            thead { tr { th scope="col" { span.unseen { "What" } } th scope="col" { span.axis { @for tick in 0..=TICKS { span title=(iso(start + share(end - start, tick))) { @if tick == 0 { "0s" } @else { (age(share(end - start, tick))) } } } } } } }
+            thead { tr { th scope="col" { span.unseen { "What" } } th scope="col" { span.axis { @for tick in 0..=TICKS { span title=(iso(start + share(end - start, tick))) { @if tick == 0 { "0s" } @else { (lasted(share(end - start, tick))) } } } } } } }
             tbody {
                 @for line in lines {
                     tr {
@@ -61,7 +61,7 @@ pub fn gantt(lines: &[Line], now: Time) -> Markup {
                                     @let from = place(bar.from).min(WIDTH - LEAST);
                                     @let to = place(bar.to.unwrap_or(now)).max(from + LEAST);
                                     rect class={ "bar " (bar.tone) @if bar.to.is_none() { " open" } } x=(from) y="1" width=(to - from) height="14" {
-                                        title { (shown(&bar.words)) ", " (age(bar.to.unwrap_or(now) - bar.from)) }
+                                        title { (shown(&bar.words)) ", " (lasted(bar.to.unwrap_or(now) - bar.from)) }
                                     }
                                 }
                             }
@@ -77,7 +77,7 @@ fn spoken(line: &Line, now: Time) -> String {
     let bars = line
         .bars
         .iter()
-        .map(|bar| format!("{} for {}", shown(&bar.words), age(bar.to.unwrap_or(now) - bar.from)));
+        .map(|bar| format!("{} for {}", shown(&bar.words), lasted(bar.to.unwrap_or(now) - bar.from)));
     bars.collect::<Vec<_>>().join(", ")
 }
 

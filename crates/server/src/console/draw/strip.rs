@@ -6,7 +6,7 @@ use waypost_kernel::{Outcome, Phase};
 
 use crate::console::ask;
 use crate::console::filter;
-use crate::console::parts::{list, text, tone};
+use crate::console::parts::{self, list, text, tone};
 
 const HEIGHT: u64 = 56;
 const WIDTH: u64 = 20;
@@ -83,7 +83,7 @@ pub fn brush(activity: &Value, typed: &str) -> Markup {
                 figcaption {
                     time datetime=(text(activity, "from")) { (minute(text(activity, "from"))) }
                     span {
-                        (activity["runs"]) " runs"
+                        (parts::counted(activity["runs"].as_u64().unwrap_or_default(), "run"))
                         @if let Some(cut) = activity["cut_at"].as_str() { " of the newest, back to " (minute(cut)) }
                         @if is_narrowed { " · " a href={ "/runs?filter=" (ask::encoded(&filter::with(typed, &[("since", None), ("until", None)]))) } { "all times" } }
                     }

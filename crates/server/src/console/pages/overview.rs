@@ -133,7 +133,15 @@ fn lifecycles(activity: &Value) -> Markup {
         ("Parked", vec![Phase::Parked.name()]),
         ("Succeeded", vec![Outcome::Succeeded.name()]),
         ("Failed", vec![Outcome::Failed.name(), Outcome::Partial.name()]),
+        ("Cancelled", vec![Outcome::Cancelled.name(), Outcome::Skipped.name()]),
+        ("Set back", vec![Outcome::Reverted.name()]),
     ];
+    let count = |of: &Value, tones: &[&str]| -> u64 {
+        tones.iter().filter_map(|tone| of["by"][*tone].as_u64()).sum()
+    };
+    // A column of nothing but zeros takes the place of one that says something.
+    let is_empty = |tones: &[&str]| list(activity, "lifecycles").iter().all(|of| count(of, tones) == 0);
+    let columns: Vec<(&str, Vec<&str>)> = columns.into_iter().filter(|(_, tones)| !is_empty(tones)).collect();
     let ms = |of: &Value, name: &str| {
         of["duration"][name].as_i64().map_or("–".to_owned(), |ms| lasted(Span::from_ms(ms)))
     };
@@ -155,7 +163,7 @@ fn lifecycles(activity: &Value) -> Markup {
                     tr {
                         th scope="row" { a.quiet href=(filter::runs_with(&[("lifecycle", name)])) { (shown(name)) } }
                         @for (_, tones) in &columns {
-                            @let count: u64 = tones.iter().filter_map(|tone| of["by"][*tone].as_u64()).sum();
+                            @let count = count(of, tones);
                             td.num.none[count == 0] { (count) }
                         }
                         td { (spark(&came_in, &format!("{} came in within 24 hours, by hour", came_in.iter().sum::<u64>()))) }
@@ -180,14 +188,14 @@ fn ended(stats: &Value) -> Markup {
         @if rows.is_empty() { p.hint { "Nothing ended." } }
         @else {
             div.scrolls tabindex="0" role="region" aria-label="Ended in 24 hours" { table.bars {
-                thead { tr { th scope="col" { "State" } th scope="col" { "Lifecycle" } th scope="col" { "24 hours" } th scope="col" { "Mean, 7 days" } } }
+                thead { tr { th scope="col" { "State" } th scope="col" { "Lifecycle" } th.num scope="col" { "24 hours" } th.num scope="col" { "Mean, 7 days" } } }
                 @for row in rows {
                     @let outcome = Outcome::ALL.into_iter().find(|it| it.name() == text(row, "outcome"));
                     tr {
                         td { (badge(text(row, "status"), Phase::Settled, outcome)) }
                         td { a.quiet href=(filter::runs_with(&[("lifecycle", text(row, "lifecycle")), ("status", text(row, "status"))])) { (shown(text(row, "lifecycle"))) } }
                         td.num { (share(row["in_24h"].as_u64().unwrap_or(0), most, &tone(Phase::Settled, outcome))) " " (row["in_24h"].as_u64().unwrap_or(0)) }
-                        td.num { @if let Some(ms) = row["mean_duration_ms"].as_i64() { (lasted(Span::from_ms(ms))) } }
+                        td.num { @match row["mean_duration_ms"].as_i64() { Some(ms) => (lasted(Span::from_ms(ms))), None => span.none { "–" } } }
                     }
                 }
             } }
@@ -209,7 +217,7 @@ fn queues(stats: &Value, now: Time) -> Markup {
         @if list(stats, "queues").is_empty() { p.hint { "Nothing waits, and nothing is worked." } }
         @else {
             table {
-                thead { tr { th scope="col" { "Queue" } th scope="col" { "Ready" } th scope="col" { "Held" } th scope="col" { "Oldest" } } }
+                thead { tr { th scope="col" { "Queue" } th.num scope="col" { "Ready" } th.num scope="col" { "Held" } th scope="col" { "Oldest" } } }
                 @for queue in list(stats, "queues").iter().take(10) {
                     tr {
                         td { a.quiet href=(filter::runs_with(&[("queue", text(queue, "queue"))])) { (shown(text(queue, "queue"))) } }

@@ -328,6 +328,51 @@ async fn a_queue_without_runs_is_listed_if_somebody_takes_from_it_and_any_is_pau
     assert_eq!(person.post("/queues", &[("queue", "x"), ("command", "burn")]).await.status, 404);
 }
 
+/// Every run is in some column, and headings stand over what they are about.
+#[tokio::test]
+async fn the_overview_has_a_place_for_every_run() {
+    let server = Server::new().await;
+    let person = Person::at(&server, "");
+    for _ in 0..3 {
+        server.start().await;
+    }
+    let id = server.start().await["run_id"].as_str().unwrap().to_owned();
+    server.post(&format!("/v1/runs/{id}/cancel"), json!({})).await.expect(200);
+    let page = person.get("/").await.text;
+    let table = page
+        .split("aria-label=\"Lifecycles\"")
+        .nth(1)
+        .and_then(|rest| rest.split("</table>").next())
+        .unwrap();
+    for words in [
+        "<th class=\"num\" scope=\"col\">Wait</th>",
+        ">Cancelled</th>",
+        "<td class=\"num\">3</td>",
+        "<td class=\"num\">1</td>",
+    ] {
+        assert!(table.contains(words), "{words}: {table}");
+    }
+    assert!(!table.contains("Drafts"), "no run is one: {table}");
+    assert!(page.contains("<th class=\"num\" scope=\"col\">24 hours</th>"), "{page}");
+    assert!(
+        page.contains("<td class=\"num\"><span class=\"none\">–</span></td>"),
+        "it was never worked: {page}"
+    );
+    let runs = person.get("/runs?filter=status%3Acancelled").await.text;
+    assert!(runs.contains(">1 run<") && !runs.contains("1 runs"), "{runs}");
+}
+
+#[tokio::test]
+async fn the_keys_are_those_of_pages_that_one_may_see() {
+    let server = with_tokens().await;
+    let help = async |role: &str| {
+        let person = Person::at(&server, &token(&*server.store, role, "default").await);
+        let page = person.get("/").await.text;
+        page.split("id=\"help\"").nth(1).unwrap().to_owned()
+    };
+    assert!(help("admin").await.contains(">Audit<") && !help("operator").await.contains(">Audit<"));
+}
+
 // proves U2
 #[tokio::test]
 async fn who_was_silent_for_long_is_gone() {

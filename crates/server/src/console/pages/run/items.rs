@@ -63,7 +63,7 @@ pub fn counts(row: &RunRow, path: &str, kind: &str, status: &str) -> Markup {
     };
     html! {
         p.chips {
-            a.chip href={ (path) "?tab=items#tab" } aria-current=[(kind.is_empty() && status.is_empty()).then_some("true")] { "All" }
+            a.chip href={ (path) "?tab=items#tab" } aria-current=[status.is_empty().then_some("true")] { "All" }
             @for (known, tally) in row.lifecycle.items.iter().zip(&*row.run.tallies) {
                 @for (state, count) in known.states.iter().zip(&tally.by_state).filter(|(_, count)| **count > 0) {
                     a.chip href=(link(&known.name, &state.name)) aria-current=[(*known.name == *kind && *state.name == *status).then_some("true")] {

@@ -15,7 +15,7 @@ use crate::call::Call;
 use crate::console::form::Form;
 use crate::console::pages::bulk::report::signed;
 use crate::console::parts::{
-    act, ago, asked, badge, closed_button, hidden, next_page, pick, reason, run_path, shown, text,
+    ONE_OPEN, act, ago, asked, badge, closed_button, hidden, next_page, pick, reason, run_path, shown, text,
 };
 use crate::console::{ask, see, session};
 use crate::problem::{INVALID_INPUT, NOT_FOUND, Problem};
@@ -97,14 +97,18 @@ fn bar(open: &Open<'_>, row: &RunRow, class: &str, path: &str) -> Markup {
                 };
                 (either(open, row, RETRY, &format!("Retry all {}", shown(class)), act(call, &format!("{path}/targets"), &format!("Retry all {}", shown(class)), &fields)))
             } @else if failed > 0 {
-                (whole(open, row, (RETRY, &format!("Retry all {failed} failed")), path, "Every target that failed and was not given up is tried again."))
+                (whole(open, row, (RETRY, &all_of(failed, "Retry the one that failed", &format!("Retry all {failed} failed"))), path, "Every target that failed and was not given up is tried again."))
             }
             @if applied > 0 {
-                (whole(open, row, (ROLLBACK, &format!("Roll back all {applied} applied")), path, "Each is set back to what it was before, outside."))
+                (whole(open, row, (ROLLBACK, &all_of(applied, "Roll back the one that was applied", &format!("Roll back all {applied} applied"))), path, "Each is set back to what it was before, outside."))
                 (whole(open, row, (RECONCILE, "Reconcile now"), path, "What was applied is compared with what is there."))
             }
         }
     }
+}
+
+fn all_of(count: u32, one: &str, all: &str) -> String {
+    if count == 1 { one.to_owned() } else { all.to_owned() }
 }
 
 /// A command of the run, about all of its targets.
@@ -123,7 +127,7 @@ fn either(open: &Open<'_>, row: &RunRow, command: &str, label: &str, form: Marku
 
 fn with_chosen(open: &Open<'_>, path: &str) -> Markup {
     html! {
-        details.act {
+        details.act name=(ONE_OPEN) {
             summary.button { "With the chosen" }
             form #(CHOSEN) method="post" action={ (path) "/targets" } {
                 (hidden(&session::form_token(open.call)))

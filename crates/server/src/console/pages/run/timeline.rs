@@ -11,7 +11,7 @@ use waypost_worker::in_order;
 use super::attempts::attempts;
 use crate::answer::Result;
 use crate::call::Call;
-use crate::console::draw::diagram::{Walked, diagram};
+use crate::console::draw::diagram::{Move, Walked, diagram};
 use crate::console::draw::gantt::{Bar, Line, gantt};
 use crate::console::parts::{list, text, tone};
 
@@ -58,7 +58,10 @@ async fn first_and_last(call: &Call, row: &RunRow) -> Result<Vec<EventRow>> {
 
 pub fn drawing(row: &RunRow, moves: &[EventRow]) -> Markup {
     let id = |name: &str| row.lifecycle.state_named(name);
-    let edge = |event: &EventRow| Some((id(event.from.as_deref()?)?, id(&event.to)?));
+    let edge = |event: &EventRow| {
+        let (from, to) = (id(event.from.as_deref()?)?, id(&event.to)?);
+        Some(Move { from, to, command: event.command.clone() })
+    };
     let walked = Walked { current: row.run.state, moves: moves.iter().filter_map(edge).collect() };
     diagram(&row.lifecycle, Some(&walked), "run")
 }
