@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn many_items_are_told_in_numbers() {
         let told = |count: usize| {
-            let state = |at: usize| if at % 3 == 0 { "FAILED" } else { "APPLIED" };
+            let state = |at: usize| if at.is_multiple_of(3) { "FAILED" } else { "APPLIED" };
             let items: Vec<Value> =
                 (0..count).map(|at| json!({ "key": at.to_string(), "to": state(at) })).collect();
             let payload = json!({ "items": items });

@@ -125,11 +125,9 @@ fn pages_ask_as_often_as_they_say() {
     let page = shop.page(&url, "/");
     let module = page.split("src=\"/assets/console-").nth(1).unwrap().split('"').next().unwrap();
     let module = shop.page(&url, &format!("/assets/console-{module}"));
-    for said in [
-        "const POLL_MS = 5_000;",
-        "const POLL_SLOWLY_MS = 30_000;",
-        "poll(failures > 2 ? POLL_SLOWLY_MS : ms)",
-    ] {
+    for said in
+        ["const POLL_MS = 5_000;", "const POLL_SLOWLY_MS = 30_000;", "failures > 2 ? POLL_SLOWLY_MS : pace"]
+    {
         assert!(module.contains(said), "{said}");
     }
 }

@@ -97,18 +97,18 @@ fn bar(open: &Open<'_>, row: &RunRow, class: &str, path: &str) -> Markup {
                 };
                 (either(open, row, RETRY, &format!("Retry all {}", shown(class)), act(call, &format!("{path}/targets"), &format!("Retry all {}", shown(class)), &fields)))
             } @else if failed > 0 {
-                (whole(open, row, (RETRY, &all_of("Retry", failed, ["failed", "failed"])), path, "Every target that failed and was not given up is tried again."))
+                (whole(open, row, (RETRY, &all_of(failed, "Retry the one that failed", &format!("Retry all {failed} failed"))), path, "Every target that failed and was not given up is tried again."))
             }
             @if applied > 0 {
-                (whole(open, row, (ROLLBACK, &all_of("Roll back", applied, ["was applied", "applied"])), path, "Each is set back to what it was before, outside."))
+                (whole(open, row, (ROLLBACK, &all_of(applied, "Roll back the one that was applied", &format!("Roll back all {applied} applied"))), path, "Each is set back to what it was before, outside."))
                 (whole(open, row, (RECONCILE, "Reconcile now"), path, "What was applied is compared with what is there."))
             }
         }
     }
 }
 
-fn all_of(verb: &str, count: u32, [one, all]: [&str; 2]) -> String {
-    if count == 1 { format!("{verb} the one that {one}") } else { format!("{verb} all {count} {all}") }
+fn all_of(count: u32, one: &str, all: &str) -> String {
+    if count == 1 { one.to_owned() } else { all.to_owned() }
 }
 
 /// A command of the run, about all of its targets.
