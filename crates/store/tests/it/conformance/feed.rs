@@ -1,10 +1,11 @@
-//! All runs' events, in the order of their commits.
+//! All runs' events, in the order of their commits, and what is read of one run's.
 
 use std::time::Duration;
 
 use waypost_store::{Database, EventRow};
 
 use super::kit::*;
+use super::targets::{applying, take};
 
 async fn whole_feed(store: &dyn Database) -> Vec<EventRow> {
     let mut all: Vec<EventRow> = Vec::new();
@@ -104,4 +105,29 @@ pub async fn who_waits_for_a_change_is_woken(store: &dyn Database) {
 pub async fn a_wait_ends(store: &dyn Database) {
     store.changed(Duration::ZERO).await;
     store.changed(Duration::from_millis(5)).await;
+}
+
+/// A bulk change has hundreds of events that name hundreds of targets each: who looks at all of them reads no such list. The rest is as it is.
+pub async fn events_in_brief_leave_out_what_is_about_many_targets(store: &dyn Database) {
+    let many = applying(store, 1_000).await;
+    take(store, &many, 2).await;
+    take(store, &many, 500).await;
+    let id = many.run.id().to_owned();
+    let whole = store.events(id.clone(), 0, 100).await.unwrap();
+    let brief = store.events_in_brief(id.clone(), 0, 100).await.unwrap();
+    let large: Vec<u64> =
+        whole.iter().filter(|it| it.payload.to_string().len() > 20_000).map(|it| it.seq).collect();
+    assert_eq!(large.len(), 2, "gathered, and taken");
+    for (whole, brief) in whole.iter().zip(&brief) {
+        if brief.payload.get("left_out_bytes").is_none() {
+            assert_eq!(whole, brief);
+            continue;
+        }
+        assert!(large.contains(&brief.seq) && brief.payload["left_out_bytes"].as_u64() > Some(4_096), "{brief:?}");
+        let words = (whole.payload.clone(), whole.message.clone());
+        assert_eq!(*whole, EventRow { payload: words.0, message: words.1, ..brief.clone() });
+    }
+    assert_eq!(whole.len(), brief.len());
+    let later = store.events_in_brief(id, large[0], 1).await.unwrap();
+    assert_eq!(later[0].seq, large[0] + 1);
 }

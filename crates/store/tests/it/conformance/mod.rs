@@ -374,6 +374,7 @@ topics! {
         other_ends_leave_children_alone
         as_many_as_there_are_are_asked;
     feed:
+        events_in_brief_leave_out_what_is_about_many_targets
         positions_rise_over_all_runs
         a_reader_goes_on_where_it_was
         a_refusal_leaves_no_event
@@ -503,7 +504,6 @@ topics! {
         a_tenant_and_its_names_have_no_slash;
     targets:
         targets_are_gathered_batch_by_batch
-        events_in_brief_leave_out_what_is_about_many_targets
         what_cannot_be_gathered_is_refused
         targets_are_tried_in_turn_and_the_last_one_ends_the_run
         all_targets_of_a_run_say_how_it_ended

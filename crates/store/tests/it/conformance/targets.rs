@@ -3,7 +3,7 @@
 use serde_json::json;
 use waypost_kernel::{Failure, Span};
 use waypost_store::{
-    AddTargets, Claimed, Database, DeadLetterFilter, DiscardTargets, End, EventRow, ItemFilter, ItemRow, NewTarget,
+    AddTargets, Claimed, Database, DeadLetterFilter, DiscardTargets, End, ItemFilter, ItemRow, NewTarget,
     Preview, Result, RollBackTargets, RunRow, StoreError, TargetResult, Tried, WorkTargets, Worked, target_key,
 };
 
@@ -44,31 +44,6 @@ pub async fn applying(store: &dyn Database, count: usize) -> Claimed {
     }
     command(store, run.id(), "queue").await.unwrap();
     store.claim_run(run.id().into(), "w1".into()).await.unwrap()
-}
-
-/// A bulk change has hundreds of events that name hundreds of targets each: who looks at all of them reads no such list. The rest is as it is.
-pub async fn events_in_brief_leave_out_what_is_about_many_targets(store: &dyn Database) {
-    let many = applying(store, 1_000).await;
-    take(store, &many, 2).await;
-    take(store, &many, 500).await;
-    let id = many.run.id().to_owned();
-    let whole = store.events(id.clone(), 0, 100).await.unwrap();
-    let brief = store.events_in_brief(id.clone(), 0, 100).await.unwrap();
-    let large: Vec<u64> =
-        whole.iter().filter(|it| it.payload.to_string().len() > 20_000).map(|it| it.seq).collect();
-    assert_eq!(large.len(), 2, "gathered, and taken");
-    for (whole, brief) in whole.iter().zip(&brief) {
-        if brief.payload.get("left_out_bytes").is_none() {
-            assert_eq!(whole, brief);
-            continue;
-        }
-        assert!(large.contains(&brief.seq) && brief.payload["left_out_bytes"].as_u64() > Some(4_096), "{brief:?}");
-        let words = (whole.payload.clone(), whole.message.clone());
-        assert_eq!(*whole, EventRow { payload: words.0, message: words.1, ..brief.clone() });
-    }
-    assert_eq!(whole.len(), brief.len());
-    let later = store.events_in_brief(id, large[0], 1).await.unwrap();
-    assert_eq!(later[0].seq, large[0] + 1);
 }
 
 pub fn work(claimed: &Claimed, results: Vec<TargetResult>, take: usize) -> WorkTargets {
