@@ -289,7 +289,7 @@ pub async fn known_again(store: &dyn Store, refused: &NewRun) -> waypost_store::
     }))
 }
 
-/// Fills in what the playbook says and the request left open: its lifecycle, queue, priority, key, inputs and steps. It is named by its pin:
+/// Fills in what the playbook says and the request left open: its lifecycle, queue, priority, key, attempts, inputs and steps. It is named by its pin:
 /// a worker with another content leaves the run alone.
 pub fn fill(
     playbook: &Playbook,
@@ -344,6 +344,8 @@ fn checked_steps(playbook: &Playbook, planned: Vec<NewItem>, new: &NewRun) -> Re
     let is_missing = |step: &NewItem| new.items.iter().all(|given| given.key != step.key);
     steps.extend(planned.into_iter().filter(is_missing));
     Ok(steps)
+        // A lost worker costs a try, and not the run.
+        max_attempts: new.max_attempts.max(started.max_attempts),
 }
 
 /// A part of a list that is known when the run comes to it: `ship[2]`. What it is for stands in the run that is repeated.
