@@ -20,6 +20,7 @@ mod enqueue;
 mod hold;
 mod items;
 mod keys;
+mod lifecycle_rows;
 mod messages;
 mod operations;
 mod playbooks;

@@ -27,7 +27,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
-pub use doctor::doctor;
+pub use doctor::{doctor, put_guards_back};
 pub use link::costs::{count_steps, steps};
 
 use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
