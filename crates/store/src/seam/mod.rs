@@ -224,6 +224,8 @@ macro_rules! housekeeping_verbs {
             /// A message from outside has come: under which id it came first. One whose content is known is not taken up again,
             /// whatever id it comes under: an id need not be signed.
             receive(message: Message) -> Received;
+            /// The process of this name has these playbooks no more. Those that others offered under the same names stay.
+            withdraw_playbooks(tenant: String, by: String, names: Vec<String>) -> ();
             /// The newest runs that fit, with when they came in, began and ended: figures and charts are made of it. At most
             /// `look_at` runs are read, whether they fit or not, so that it costs the same however many there are.
             sample(filter: Filter, look_at: usize) -> Sample;

@@ -284,6 +284,7 @@ impl Housekeeping for SqliteStore {
     verbs! {
         write engine {
             receive(message: Message) -> Received;
+            withdraw_playbooks(tenant: String, by: String, names: Vec<String>) -> ();
             put_cursor(name: String, position: u64) -> ();
             leave_behind(name: String, run_id: String, position: u64) -> ();
             catch_up_with(name: String, run_id: String, position: u64) -> ();
