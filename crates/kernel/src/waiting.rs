@@ -17,6 +17,8 @@ pub enum Reason {
     Scheduled,
     Window,
     Retry,
+    /// What it waits for comes after its time is over.
+    Timeout,
     Person,
     Orphaned,
     QueuePaused,
@@ -30,10 +32,11 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub const ALL: [Reason; 13] = [
+    pub const ALL: [Reason; 14] = [
         Reason::Scheduled,
         Reason::Window,
         Reason::Retry,
+        Reason::Timeout,
         Reason::Person,
         Reason::Orphaned,
         Reason::QueuePaused,
@@ -51,6 +54,7 @@ impl Reason {
             Reason::Scheduled => "scheduled",
             Reason::Window => "window",
             Reason::Retry => "retry",
+            Reason::Timeout => "timeout",
             Reason::Person => "person",
             Reason::Orphaned => "orphaned",
             Reason::QueuePaused => "queue_paused",

@@ -21,7 +21,7 @@ const KEEP_SUCCESS: Span = Span::from_seconds(30 * 86_400);
 const KEEP_FAILURE: Span = Span::from_seconds(90 * 86_400);
 
 /// Routes and events of the engine's own, which a lifecycle's command would shadow.
-const RESERVED: [&str; 13] = [
+pub const RESERVED_COMMANDS: [&str; 15] = [
     "create",
     "note",
     "require-cleanup",
@@ -34,6 +34,8 @@ const RESERVED: [&str; 13] = [
     "release",
     "take-over",
     "operation",
+    "replay",
+    "targets",
     DECIDE,
 ];
 
@@ -330,7 +332,7 @@ impl Resolver<'_> {
 
     fn command(&mut self, command: &At<String>) {
         self.name(command, "a command", &COMMAND);
-        if RESERVED.contains(&command.value.as_str()) {
+        if RESERVED_COMMANDS.contains(&command.value.as_str()) {
             let message = format!("{} is a word of the engine's own", quoted(&command.value));
             self.problem(command.line, "reserved-word", &message, "choose another name for the command");
         }

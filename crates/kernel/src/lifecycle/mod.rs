@@ -9,6 +9,7 @@ mod rule_names;
 mod rules;
 
 pub use catalog::{Catalog, SHIPPED};
+pub use check::RESERVED_COMMANDS;
 pub use decisions::{CancelFact, DecisionPart, Decisions, OWN_DETAILS};
 pub use rule_names::RULES;
 pub use waypost_schema::{Problem, Problems, instead_of, quoted};

@@ -9,7 +9,7 @@ use crate::run::{Lease, Run, Want};
 use crate::time::{Span, Time};
 
 /// What a worker may wait for that gives a run back with a time. Any other reason is found out and not said.
-pub const REASONS_TO_GIVE_BACK: [Reason; 2] = [Reason::Window, Reason::Retry];
+pub const REASONS_TO_GIVE_BACK: [Reason; 3] = [Reason::Window, Reason::Retry, Reason::Timeout];
 
 /// Whether whoever should work a held run is gone: its lease ran out, or nobody took it up for so long that nobody may any more.
 pub fn is_orphaned(lease: &Lease, now: Time) -> bool {
@@ -96,6 +96,13 @@ fn given_back(run: &Run, until: Time, around: &Around<'_>) -> Waiting {
     match said {
         Some(Reason::Window) => {
             of(Reason::Window, since, format!("its maintenance window opens at {}", at(until)))
+        }
+        Some(Reason::Timeout) => {
+            let text = format!(
+                "its time (timeout) is over at {}, before its window opens or its next try is due",
+                at(until)
+            );
+            of(Reason::Timeout, since, text)
         }
         _ => of(Reason::Retry, since, format!("it is tried again at {}", at(until))),
     }

@@ -244,3 +244,21 @@ fn fits(known: &str, given: &str) -> bool {
     known.split('/').count() == given.split('/').count()
         && parts().all(|(known, given)| known == given || known.starts_with('{') && !given.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use waypost_kernel::lifecycle::RESERVED_COMMANDS;
+
+    use super::routes;
+
+    // proves U10: a command of a lifecycle is asked for where these are
+    #[test]
+    fn no_command_of_a_lifecycle_can_hide_behind_a_route() {
+        let words = routes().filter_map(|route| route.path.strip_prefix("/v1/runs/{run_id}/"));
+        let words = words.filter_map(|rest| rest.split('/').next()).filter(|word| !word.starts_with('{'));
+        // `claim` is the command itself: every lifecycle has it.
+        let free: Vec<&str> =
+            words.filter(|word| *word != "claim" && !RESERVED_COMMANDS.contains(word)).collect();
+        assert_eq!(free, Vec::<&str>::new(), "each is a line of RESERVED_COMMANDS");
+    }
+}

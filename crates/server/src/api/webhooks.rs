@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use waypost_kernel::tenant::DEFAULT;
 use waypost_schema::{Field, Kind, optional};
-use waypost_store::Message;
-use waypost_worker::webhooks::{BY, Delivery, Github};
+use waypost_store::{Message, RunRow};
+use waypost_worker::webhooks::{BY, Delivery, Github, key_of};
 
 use super::shapes::RECEIVED;
 use super::{BODY_BYTES, Content, POST, Route, RouteResponse};
@@ -80,17 +80,28 @@ async fn receive(call: Call, body: Vec<u8>) -> Result {
         // What it says, whether it came as JSON or as a form.
         let digest = hex(&Sha256::digest(payload.to_string()));
         let runs = github.runs(&Delivery { id: delivery, event, payload }, &catalog);
-        runs.map(|runs| (runs, digest)).map_err(|error| Problem::new(&INVALID_INPUT, error))
+        Ok((runs.map_err(|error| Problem::new(&INVALID_INPUT, error)), digest))
     });
     let gave_up = |_| Problem::new(&UNAVAILABLE, "the delivery could not be looked at; send it again");
-    let (runs, digest) = asked.await.map_err(gave_up)?.inspect_err(|problem| {
+    let refused = |problem: &Problem| {
         counts.count("refused");
         tracing::warn!(delivery = id, "a delivery started nothing: {}", problem.detail);
-    })?;
+    };
+    let (runs, digest) = asked.await.map_err(gave_up)?.inspect_err(refused)?;
+    // Its key stands for what was delivered, whatever the rules make of that by now.
+    let asked = format!("{BY} {digest}");
+    if !matches!(&runs, Ok(runs) if !runs.is_empty())
+        && let Some(known) = made_before(&call, &id, &asked).await
+    {
+        counts.count("known");
+        return Ok(replayed(answer::json(200, &said(&id, "known", &[shown(&known, true)]))));
+    }
+    let mut runs = runs.inspect_err(refused)?;
     if runs.is_empty() {
         counts.count("ignored");
         return Ok(answer::json(202, &said(&id, "no rule fits", &[])));
     }
+    runs.iter_mut().for_each(|run| run.asked = Some(asked.clone()));
     let message = Message { source: BY.to_owned(), id: id.clone(), digest };
     let first = call.app.store.receive(message).await?;
     if first.id != id {
@@ -105,16 +116,21 @@ async fn receive(call: Call, body: Vec<u8>) -> Result {
     let made = started.iter().filter(|made| !made.replayed).count() as u64;
     call.app.metrics.enqueued.inc_by(made);
     counts.count(if made > 0 { "started" } else { "known" });
-    let shown: Vec<Value> = started
-        .iter()
-        .map(
-            |made| json!({ "run_id": made.run.id(), "status": made.run.status(), "replayed": made.replayed }),
-        )
-        .collect();
+    let runs: Vec<Value> = started.iter().map(|made| shown(&made.run, made.replayed)).collect();
     Ok(match made {
-        0 => replayed(answer::json(200, &said(&id, "known", &shown))),
-        _ => answer::json(202, &said(&id, "started", &shown)),
+        0 => replayed(answer::json(200, &said(&id, "known", &runs))),
+        _ => answer::json(202, &said(&id, "started", &runs)),
     })
+}
+
+/// The first run of the same delivery, whose rule was changed or taken away since.
+async fn made_before(call: &Call, id: &str, asked: &str) -> Option<RunRow> {
+    let made = call.store().made_by(DEFAULT.to_owned(), key_of(id), asked.to_owned());
+    made.await.ok().flatten()
+}
+
+fn shown(run: &RunRow, replayed: bool) -> Value {
+    json!({ "run_id": run.id(), "status": run.status(), "replayed": replayed })
 }
 
 fn replayed(answer: answer::Answer) -> answer::Answer {

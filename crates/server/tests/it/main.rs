@@ -24,4 +24,5 @@ mod support;
 mod tenant_names;
 mod tenants;
 mod told_apart;
+mod webhooks;
 mod working;

@@ -20,6 +20,7 @@ mod enqueue;
 mod hold;
 mod items;
 mod keys;
+mod lifecycle_rows;
 mod messages;
 mod operations;
 mod playbooks;
@@ -48,7 +49,7 @@ pub(crate) use hold::{CleanedFinish, finish, note, release, renew, require_clean
 pub(crate) use items::put_items;
 pub(crate) use keys::keys;
 pub(crate) use messages::receive;
-pub(crate) use playbooks::{offer_playbooks, playbooks};
+pub(crate) use playbooks::{offer_playbooks, playbooks, withdraw_playbooks};
 pub(crate) use projection::{acknowledge, catch_up_with, cursor, leave_behind, left_behind, put_cursor};
 pub(crate) use retention::{put_retention, retention};
 pub(crate) use schedules::firing::{begin, due, due_scopes, fire, put_off};

@@ -37,6 +37,17 @@ pub(crate) async fn offer_playbooks<T: Tx + Sql>(tx: &mut T, playbooks: &[Offere
     Ok(())
 }
 
+/// All versions that it offered: a run of one that nobody has would wait for ever.
+pub(crate) async fn withdraw_playbooks<T: Sql>(
+    tx: &mut T,
+    tenant: &str,
+    by: &str,
+    names: &[String],
+) -> Result<()> {
+    let sql = "DELETE FROM waypost.playbooks WHERE tenant = $1 AND who = $2 AND name = ANY ($3)";
+    query(tx, sql, values![tenant, by, names]).await.map(drop)
+}
+
 /// Within what one tenant may have; the oldest of those that are no longer the latest leave first.
 async fn make_room<T: Sql>(tx: &mut T, tenant: &str) -> Result<()> {
     let sql = "SELECT count(DISTINCT name), coalesce(sum(length(text)), 0), count(*) FROM waypost.playbooks WHERE tenant = $1";

@@ -14,6 +14,39 @@ use crate::seam::doctor::Finding;
 use crate::seam::error::StoreError;
 
 const OLDEST_SERVER: i32 = 150_000;
+/// Triggers that have to be on.
+const GUARDS: &[&str] = &[
+    "runs_move",
+    "runs_birth",
+    "runs_born",
+    "runs_own",
+    "runs_beside",
+    "runs_keep",
+    "runs_leave",
+    "events_told",
+    "events_keep",
+    "events_leave",
+    "items_move",
+    "items_birth",
+    "items_born",
+    "items_own",
+    "items_kept",
+    "items_leave",
+    "executions_own",
+    "executions_leave",
+    "lifecycles_stay",
+    "lifecycle_states_stay",
+    "lifecycle_moves_stay",
+    "lifecycle_transitions_stay",
+];
+pub(super) const TRIGGERS_ON: &str = "SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
+    JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'waypost' AND NOT t.tgisinternal AND t.tgenabled = 'O'";
+
+/// Of those that are on, which are missing.
+pub(super) fn guards_off(on: &[String]) -> Vec<&'static str> {
+    GUARDS.iter().copied().filter(|name| !on.iter().any(|it| it == name)).collect()
+}
+
 const ROLES: [&str; 3] = ["waypost_client", "waypost_worker", "waypost_admin"];
 /// Of a hot table: more dead rows than this share, and more than this many, slow every claim.
 const DEAD_SHARE: f64 = 0.3;
@@ -215,30 +248,9 @@ fn declared_indexes() -> Vec<String> {
 }
 
 async fn triggers(client: &Client, found: &mut Vec<Finding>) -> Result<()> {
-    let sql = "SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
-               WHERE n.nspname = 'waypost' AND NOT t.tgisinternal AND t.tgenabled = 'O'";
-    let on: Vec<String> = all(client, sql).await?.iter().map(|row| get(row, 0)).collect::<Result<_>>()?;
-    let expected = [
-        "runs_move",
-        "runs_birth",
-        "runs_born",
-        "runs_own",
-        "runs_beside",
-        "runs_keep",
-        "runs_leave",
-        "events_told",
-        "events_keep",
-        "events_leave",
-        "items_move",
-        "items_birth",
-        "items_born",
-        "items_own",
-        "items_kept",
-        "items_leave",
-        "executions_own",
-        "executions_leave",
-    ];
-    let missing: Vec<&str> = expected.into_iter().filter(|name| !on.iter().any(|it| it == name)).collect();
+    let on: Vec<String> =
+        all(client, TRIGGERS_ON).await?.iter().map(|row| get(row, 0)).collect::<Result<_>>()?;
+    let missing = guards_off(&on);
     found.push(if missing.is_empty() {
         Finding::ok("guards", "in force")
     } else {

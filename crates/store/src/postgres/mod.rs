@@ -387,6 +387,7 @@ impl Housekeeping for PostgresStore {
     verbs! {
         PgTx::begin => engine {
             receive(message: Message) -> Received;
+            withdraw_playbooks(tenant: String, by: String, names: Vec<String>) -> ();
             put_cursor(name: String, position: u64) -> ();
             leave_behind(name: String, run_id: String, position: u64) -> ();
             catch_up_with(name: String, run_id: String, position: u64) -> ();

@@ -9,6 +9,7 @@ use waypost_kernel::item::Item;
 
 use crate::columns::parse;
 use crate::engine::{self, Stored, StoredItem};
+use crate::postgres::doctor::{TRIGGERS_ON, guards_off};
 use crate::postgres::lifecycle_codes::LifecycleCodes;
 use crate::postgres::link::fault::Result;
 use crate::postgres::link::session::{Session, Tx};
@@ -56,6 +57,16 @@ const BESIDE: &[&str] = &[
     "SELECT format('%s: it is held and has no slot of its key %s', r.run_id, r.concurrency_key) FROM waypost.runs r WHERE r.state / 1000 = 3 \
      AND r.concurrency_key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM waypost.holders h WHERE NOT h.of_queue AND h.name = r.concurrency_key AND h.tenant = r.tenant \
      AND h.rid = r.rid) LIMIT 1000",
+    // Who may make which move, as it was declared.
+    "SELECT format('lifecycle %s (version %s): %s from %s to %s is not what its definition says', s.lifecycle, s.version, t.command, s.state, coalesce(d.state, 'nowhere')) \
+     FROM waypost.lifecycle_transitions t LEFT JOIN waypost.lifecycle_states s ON s.code = t.src LEFT JOIN waypost.lifecycle_states d ON d.code = t.dst \
+     WHERE NOT EXISTS (SELECT 1 FROM waypost.lifecycles l CROSS JOIN jsonb_array_elements(l.definition::jsonb -> 'transitions') x \
+       WHERE l.name = s.lifecycle AND l.version = s.version AND x ->> 'command' = t.command AND x ->> 'from' = s.state AND x ->> 'to' = d.state \
+       AND x -> 'by' = to_jsonb(t.actors) AND (jsonb_array_length(x -> 'guards') = 0) = (t.guards = 0)) LIMIT 1000",
+    "SELECT format('lifecycle %s (version %s): %s to %s has other numbers than its states', m.lifecycle, m.version, m.src, m.dst) FROM waypost.lifecycle_moves m \
+     LEFT JOIN waypost.lifecycle_states s ON s.lifecycle = m.lifecycle AND s.version = m.version AND s.state = m.src \
+     LEFT JOIN waypost.lifecycle_states d ON d.lifecycle = m.lifecycle AND d.version = m.version AND d.state = m.dst \
+     WHERE m.src_code IS DISTINCT FROM s.code OR m.dst_code IS DISTINCT FROM d.code LIMIT 1000",
     // An execution is what its run is. Who ran it and with which token is kept longer than the run keeps it.
     "SELECT format('%s: execution %s of %s has %s %s, the run says %s', r.run_id, x.plan_time, x.schedule, k.name, \
        coalesce(to_jsonb(x) ->> k.name, 'nothing'), coalesce(to_jsonb(f) ->> k.name, 'nothing')) \
@@ -91,6 +102,10 @@ pub async fn verify(session: &Session, progress: &(dyn Fn(u64, u64) + Send + Syn
             verified.differences.push(Columns(row).get(0)?);
         }
     }
+    let on = ask(session, TRIGGERS_ON).await?;
+    let on = on.iter().map(|row| Columns(row).get(0)).collect::<Result<Vec<String>>>()?;
+    verified.unguarded =
+        guards_off(&on).iter().map(|name| format!("guard {name} is off or missing")).collect();
     let mut tx = PgTx::look(session).await?;
     let unsound = engine::unsound(&mut tx).await;
     verified.differences.extend(tx.end(unsound).await?);

@@ -11,6 +11,7 @@ pub(crate) mod finish;
 pub(crate) mod follow;
 pub(crate) mod intake;
 pub(crate) mod item_writes;
+pub(crate) mod legal;
 pub(crate) mod lifecycles;
 pub(crate) mod messages;
 pub(crate) mod metadata;

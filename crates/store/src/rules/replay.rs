@@ -13,6 +13,7 @@ use crate::columns::{COLUMNS, Cell, Field, shortened};
 use crate::json::codec;
 use crate::rules::details;
 use crate::rules::follow::Items;
+use crate::rules::legal::illegal_moves;
 use crate::rules::metadata;
 use crate::seam::run::{RunRow, iso};
 
@@ -89,6 +90,7 @@ impl<'l> Replay<'l> {
             });
             replay_patch(&mut self.details, effect, "details", is_birth, merge);
         }
+        self.problems.extend(illegal_moves(self.lifecycle, &event));
         self.problems.extend(begun_after_a_failure(self.lifecycle, &self.items, &event));
         self.problems.extend(begun_early(self.lifecycle, &self.due, &event));
         self.items.follow(self.lifecycle, &event);

@@ -17,13 +17,15 @@ pub struct ReleaseWrite {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wait {
     pub until: Time,
-    /// In a word, for people and programs: [`Wait::WINDOW`], [`Wait::RETRY`].
+    /// In a word, for people and programs: [`Wait::WINDOW`], [`Wait::RETRY`], [`Wait::TIMEOUT`].
     pub reason: String,
 }
 
 impl Wait {
     pub const WINDOW: &'static str = "window";
     pub const RETRY: &'static str = "retry";
+    /// What it would wait for comes after its time is over: it is looked at when that is.
+    pub const TIMEOUT: &'static str = "timeout";
 }
 
 impl From<Held> for ReleaseWrite {

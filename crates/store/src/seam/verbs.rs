@@ -508,6 +508,8 @@ pub struct Verified {
     pub events: u64,
     /// One line per difference, naming the run.
     pub differences: Vec<String>,
+    /// One line per guard of the database that is not as it was made: what it would have refused may have come in.
+    pub unguarded: Vec<String>,
 }
 
 impl Claim {

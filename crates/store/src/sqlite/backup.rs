@@ -177,8 +177,10 @@ fn copy(source: &Connection, to: &Path, progress: Progress<'_>) -> Result<Copied
         is_done.store(true, Ordering::Relaxed);
         done
     })?;
-    file.sync_all().map_err(|error| no_file(&part, &error))?;
     let copy = checked(&part)?;
+    // Whatever was taken from the file that it is made of.
+    open::put_guards_back(&copy)?;
+    file.sync_all().map_err(|error| no_file(&part, &error))?;
     let runs = copy.query_row("SELECT count(*) FROM run_now", [], |row| row.get(0))?;
     let bytes = file.metadata().map_err(|error| no_file(&part, &error))?.len();
     progress(bytes, bytes);

@@ -1,4 +1,4 @@
-//! A look at a database file: nothing is changed.
+//! A look at a database file, which changes nothing, and what puts its guards back.
 
 use std::path::Path;
 
@@ -36,6 +36,15 @@ fn findings(path: &Path) -> fault::Result<Vec<Finding>> {
         ),
         _ => Finding::error("schema", "a database of another program", "name another file"),
     });
+    if pragma("application_id")? == open::APPLICATION_ID && pragma("user_version")? == open::VERSION {
+        let amiss = open::guards_amiss(&conn)?;
+        found.push(if amiss.is_empty() {
+            Finding::ok("guards", "in force")
+        } else {
+            let advice = "`waypost migrate` puts them back; then run waypost verify";
+            Finding::error("guards", amiss.join(", "), advice)
+        });
+    }
     let mode: String = conn.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
     found.push(if mode == "wal" {
         Finding::ok("journal", mode)
@@ -59,6 +68,18 @@ fn findings(path: &Path) -> fault::Result<Vec<Finding>> {
         Finding::error("integrity", check, "restore a copy, or try sqlite3's .recover")
     });
     Ok(found)
+}
+
+/// Makes the triggers anew that somebody took away or changed.
+pub fn put_guards_back(path: &Path) -> Result<()> {
+    let put = || -> fault::Result<()> {
+        let mut conn = rusqlite::Connection::open(path)?;
+        conn.busy_timeout(open::BUSY)?;
+        let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        open::put_guards_back(&tx)?;
+        Ok(tx.commit()?)
+    };
+    Ok(put().map_err(|fault| fault.at(path))?)
 }
 
 /// With one decimal: most files are small.

@@ -27,7 +27,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use waypost_kernel::{Catalog, Lifecycle, Span, Time};
 
-pub use doctor::doctor;
+pub use doctor::{doctor, put_guards_back};
 pub use link::costs::{count_steps, steps};
 
 use crate::engine::{self, CheckedRun, CleanedFinish, Taken};
@@ -284,6 +284,7 @@ impl Housekeeping for SqliteStore {
     verbs! {
         write engine {
             receive(message: Message) -> Received;
+            withdraw_playbooks(tenant: String, by: String, names: Vec<String>) -> ();
             put_cursor(name: String, position: u64) -> ();
             leave_behind(name: String, run_id: String, position: u64) -> ();
             catch_up_with(name: String, run_id: String, position: u64) -> ();

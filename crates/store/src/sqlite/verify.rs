@@ -6,6 +6,7 @@ use crate::engine::{self, Stored};
 use crate::rules::replay::Replay;
 use crate::seam::verbs::{HOUSEKEEPING, Verified};
 use crate::sqlite::link::fault::Result;
+use crate::sqlite::link::open;
 use crate::sqlite::link::session::Tx;
 use crate::sqlite::log;
 use crate::sqlite::primitives::ready;
@@ -43,6 +44,7 @@ pub fn verify(tx: &Tx<'_>, progress: &dyn Fn(u64, u64)) -> Result<Verified> {
         let lines = statement.query_map([], |row| row.get(0))?;
         verified.differences.extend(lines.collect::<rusqlite::Result<Vec<String>>>()?);
     }
+    verified.unguarded = open::guards_amiss(tx.conn)?.into_iter().map(|it| format!("guard {it}")).collect();
     verified.differences.extend(ready(engine::unsound(&mut tx.engine()))?);
     Ok(verified)
 }
@@ -71,6 +73,16 @@ const BESIDE: &[&str] = &[
        CROSS JOIN run_born b ON b.run_id = i.run_id CROSS JOIN run_now n ON n.rid = b.rid CROSS JOIN state_codes t ON t.code = n.state \
        CROSS JOIN run_born o ON o.run_id = b.retry_of CROSS JOIN run_now m ON m.rid = o.rid CROSS JOIN state_codes u ON u.code = m.state \
      WHERE i.seq = 1 AND NOT s.initial AND (b.playbook IS NOT o.playbook OR b.tenant <> o.tenant OR t.lifecycle <> u.lifecycle) LIMIT 1000",
+    // What runs are judged by, in numbers.
+    "SELECT 'runs may go from ' || coalesce(s.lifecycle || ' ' || s.state, 'nowhere') || ' to ' || coalesce(d.state, 'nowhere') || ', which is no move (steps ' || k.step || ')' \
+     FROM steps k LEFT JOIN state_codes s ON s.code = k.step / 4194304 LEFT JOIN state_codes d ON d.code = k.step / 4 % 1048576 \
+     WHERE NOT coalesce(s.code = d.code AND s.phase <> 'settled', false) AND NOT EXISTS (SELECT 1 FROM lifecycle_moves m WHERE m.lifecycle = s.lifecycle \
+       AND m.version = s.version AND m.src = s.state AND d.lifecycle = s.lifecycle AND d.version = s.version AND m.dst = d.state AND m.guards = 0 AND m.events <= k.step % 4) LIMIT 1000",
+    "SELECT 'state ' || c.code || ' (' || c.lifecycle || ' ' || c.state || ') is not what its lifecycle says' FROM state_codes c \
+     WHERE NOT EXISTS (SELECT 1 FROM lifecycle_states s WHERE s.lifecycle = c.lifecycle AND s.version = c.version AND s.state = c.state AND s.phase = c.phase \
+       AND s.initial = c.initial AND c.code & 7 = CASE s.phase WHEN 'draft' THEN 0 WHEN 'ready' THEN 1 WHEN 'held' THEN 2 WHEN 'parked' THEN 3 ELSE 4 END) LIMIT 1000",
+    "SELECT 'runs may begin in state ' || t.code || ', where no lifecycle does' FROM starts t \
+     WHERE NOT EXISTS (SELECT 1 FROM state_codes c WHERE c.code = t.code AND c.initial) LIMIT 1000",
     "SELECT 'execution ' || strftime('%Y-%m-%dT%H:%M:%SZ', x.plan_time / 1000.0, 'unixepoch') || ' of ' || x.schedule || ' has run ' || x.run_id \
        || ', which is not there' FROM executions x WHERE x.run_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM run_born b WHERE b.run_id = x.run_id) LIMIT 1000",
 ];

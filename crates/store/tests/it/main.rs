@@ -18,6 +18,7 @@ mod full_disk;
 mod group;
 mod guards;
 mod invariants;
+mod lifecycle_rows;
 mod ops;
 mod postgres;
 mod replay_keys;

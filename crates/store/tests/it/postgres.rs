@@ -99,7 +99,7 @@ transitions = [
 #[tokio::test]
 async fn a_lifecycle_that_finds_no_numbers_is_refused() {
     let (store, database) = open().await;
-    let full = "INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, initial, code) \
+    let full = "SET session_replication_role = replica; INSERT INTO waypost.lifecycle_states(lifecycle, version, state, phase, initial, code) \
                 SELECT 'full', 1, 's' || n, 'held', false, n FROM generate_series((SELECT max(code) + 1 FROM waypost.lifecycle_states \
                 WHERE code BETWEEN 3000 AND 3999), 3999) n";
     database.psql(full).unwrap();

@@ -30,6 +30,15 @@ impl MemoryStore {
         })
     }
 
+    pub(crate) fn withdraw_playbooks(&self, tenant: String, by: String, names: Vec<String>) -> Reply<'_, ()> {
+        self.verb(move |state| {
+            let is_gone =
+                |it: &OfferedPlaybook| it.tenant == tenant && it.by == by && names.contains(&it.name);
+            state.playbooks.retain(|row| !is_gone(&row.offered));
+            Ok(())
+        })
+    }
+
     pub(crate) fn playbooks(&self, filter: PlaybookFilter) -> Reply<'_, Vec<PlaybookRow>> {
         self.verb(move |state| {
             let mut found = Vec::new();

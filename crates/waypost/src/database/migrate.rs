@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use clap::Args;
 use serde_json::json;
 use waypost_store::postgres::{self, Versions};
-use waypost_store::sqlite::SqliteStore;
+use waypost_store::sqlite::{SqliteStore, put_guards_back};
 
 use crate::output::{Format, Result, cells, print_list, table};
 use crate::place::{Database, Place};
@@ -37,6 +37,9 @@ pub async fn run(place: &Place, flags: Flags) -> Result {
         }
         Database::Sqlite(file) => {
             SqliteStore::open(&file)?;
+            if !flags.status {
+                put_guards_back(&file)?;
+            }
             return say("current", None, &[], flags.output);
         }
         Database::Postgres(url) if flags.status => (postgres::status(&url).await?, Vec::new()),

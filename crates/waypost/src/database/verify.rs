@@ -28,13 +28,17 @@ pub async fn run(place: &Place, flags: Flags) -> Result<u8> {
 pub async fn report(store: &dyn Database, output: Format) -> Result<u8> {
     let bar = progress_bar();
     let shown = bar.clone();
-    let verified = store
+    let mut verified = store
         .verify(Arc::new(move |done, total| {
             shown.set_length(total);
             shown.set_position(done);
         }))
         .await?;
     bar.finish_and_clear();
+    if !verified.unguarded.is_empty() {
+        verified.unguarded.push("what hands wrote was not judged: `waypost doctor` says what to do".into());
+        verified.differences.append(&mut verified.unguarded);
+    }
     let sound = verified.differences.is_empty();
     let own = match verified.housekeeping {
         0 => String::new(),

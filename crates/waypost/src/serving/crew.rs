@@ -80,6 +80,7 @@ impl Crew {
             self.store.put_agents(tenant().to_owned(), agents.agents, agents.limit).await?;
         }
         known::offer(&*self.store, &playbooks, std::iter::empty(), named_tenant(), &self.name).await?;
+        known::withdraw(&*self.store, &playbooks, named_tenant(), &self.name).await?;
         let may_work = !self.flags.no_worker && (self.flags.allow_commands || !playbooks.is_empty());
         let options = self.worker_options(playbooks);
         let options = if has_agents { agent::taking(options) } else { options };

@@ -1,6 +1,7 @@
 //! Playbooks that servers and workers have, by the names that people call them. Whoever has one offers its definition to the store when it
 //! starts; whoever starts a run by name reads there what the playbook says, wherever its folder is.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use serde_json::{Map, Value, json};
 use waypost_kernel::{Catalog, Time};
 use waypost_schema::{nearest, quoted};
 use waypost_store::{
-    EVERY_TENANT, NewItem, NewRun, OfferedPlaybook, PlaybookFilter, PlaybookRow, Store, StoreError,
-    asked_digest, iso,
+    Database, EVERY_TENANT, NewItem, NewRun, OfferedPlaybook, PlaybookFilter, PlaybookRow, Store, StoreError,
+    WorkerRow, asked_digest, iso,
 };
 
 use super::{CannotStart, Playbook, Playbooks, Step};
@@ -73,6 +74,34 @@ pub async fn offer(
     };
     offered.extend(handlers.map(handler));
     if offered.is_empty() { Ok(()) } else { store.offer_playbooks(offered).await }
+}
+
+/// Takes away what a process of this name offered before and has no more, so that nobody starts by name what nobody has. What a worker that
+/// lives has stays: it may be another one of the same content. Only a process whose name stays the same knows what it offered before.
+pub async fn withdraw(
+    store: &dyn Database,
+    playbooks: &Playbooks,
+    tenant: Option<&str>,
+    by: &str,
+) -> waypost_store::Result<()> {
+    let tenant = tenant.unwrap_or(EVERY_TENANT);
+    let filter = PlaybookFilter { all_versions: true, names_only: true, ..PlaybookFilter::default() };
+    let own: HashSet<&str> = playbooks.iter().map(|playbook| playbook.name.as_str()).collect();
+    let offered = store.playbooks(filter).await?.into_iter().map(|row| row.offered);
+    let is_gone =
+        |it: &OfferedPlaybook| it.by == by && it.tenant == tenant && !own.contains(it.name.as_str());
+    let mut gone: Vec<String> = offered.filter(is_gone).map(|it| it.name).collect();
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let now = store.now().await?;
+    let workers = store.workers(None).await?;
+    let has = |worker: &WorkerRow, name: &String| {
+        worker.is_live(now) && worker.can.as_ref().is_some_and(|can| can.playbooks.contains(name))
+    };
+    gone.retain(|name| !workers.iter().any(|worker| has(worker, name)));
+    gone.dedup();
+    store.withdraw_playbooks(tenant.to_owned(), by.to_owned(), gone).await
 }
 
 impl Playbook {
@@ -289,7 +318,7 @@ pub async fn known_again(store: &dyn Store, refused: &NewRun) -> waypost_store::
     }))
 }
 
-/// Fills in what the playbook says and the request left open: its lifecycle, queue, priority, key, inputs and steps. It is named by its pin:
+/// Fills in what the playbook says and the request left open: its lifecycle, queue, priority, key, attempts, inputs and steps. It is named by its pin:
 /// a worker with another content leaves the run alone.
 pub fn fill(
     playbook: &Playbook,
@@ -315,6 +344,8 @@ pub fn fill(
         queue: if open.queue { started.queue } else { new.queue },
         priority: if open.priority { started.priority } else { new.priority },
         concurrency_key: new.concurrency_key.or(started.concurrency_key),
+        // A lost worker costs a try, and not the run.
+        max_attempts: new.max_attempts.max(started.max_attempts),
         items,
         playbook: started.playbook,
         input: started.input,

@@ -77,6 +77,7 @@ pub fn birth(schedule: &Schedule, slot: &Slot, by: &str) -> Birth {
             playbook: queued.playbook.clone(),
             carried: queued.carried.clone(),
             concurrency_key: queued.concurrency_key.clone(),
+            max_attempts: queued.max_attempts,
             items: queued.items.clone(),
             metadata,
             idempotency_key,

@@ -48,6 +48,7 @@ impl Builder<'_> {
             priority: node.of("priority"),
             input: node.get("input").map_or(json!({}), Node::to_json),
             concurrency_key: None,
+            max_attempts: 1,
             items: Vec::new(),
         };
         match node.get("playbook") {
@@ -69,6 +70,7 @@ impl Builder<'_> {
             priority: node.of("priority"),
             input: node.get("input").map_or(json!({}), Node::to_json),
             concurrency_key: None,
+            max_attempts: 1,
             items: Vec::new(),
         })
     }
@@ -109,6 +111,7 @@ impl Builder<'_> {
             priority: run.priority.or(Some(started.priority)),
             carried: Some(json!({ "playbook": { "file": file, "text": text } })),
             concurrency_key: started.concurrency_key,
+            max_attempts: started.max_attempts,
             items: started.items,
             input: started.input,
             ..run

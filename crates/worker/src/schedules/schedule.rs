@@ -77,6 +77,8 @@ pub struct QueuedRun {
     pub priority: Option<i16>,
     pub input: Value,
     pub concurrency_key: Option<String>,
+    /// What the playbook's retries come to.
+    pub max_attempts: u32,
     pub items: Vec<NewItem>,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! `playbook_run` is one holder's way from the claim on, `course` says which steps may begin and waits for those under way,
 //! `once` is one of them with its tries, `attempt` one try, `asking` a step that asks a person, `ending` cleans up and says where the
-//! run goes. `step_log` is what is stored of the steps, `deadlines` when they may begin, `waiting` when that is worth giving the
+//! run goes, `lost` what a lost worker cost. `step_log` is what is stored of the steps, `deadlines` when they may begin, `waiting` when that is worth giving the
 //! run back for, `state_names` what the lifecycle calls their states, `scope` what templates see.
 
 mod asking;
@@ -12,6 +12,7 @@ mod course;
 mod deadlines;
 mod durable;
 mod ending;
+mod lost;
 mod once;
 mod planned_steps;
 mod playbook_run;

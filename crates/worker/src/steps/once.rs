@@ -13,6 +13,7 @@ use waypost_store::ItemRow;
 use super::asking::Question;
 use super::attempt::Attempt;
 use super::course::{Beginning, Once};
+use super::lost::{LOST_TRIES, lost_tries};
 use super::planned_steps::runs_again;
 use super::playbook_run::{NOT_TRUE, PlaybookRun, bad_template};
 use super::scope::{is_unattended, resolutions, unattended};
@@ -65,7 +66,8 @@ impl PlaybookRun<'_> {
         row: &ItemRow,
         answer: &Answer,
     ) -> Result<Option<Next>, Halt> {
-        let tries = Tries { made: row.attempts + 1, retries: once.step.retries };
+        let made = row.attempts.saturating_add(lost_tries(row)) + 1;
+        let tries = Tries { made, retries: once.step.retries };
         match judge(answer, tries, &once.step.backoff, pace::random()) {
             Judged::Said(word, outcome) => self.said(once, word, outcome).await.map(Some),
             Judged::Failed { failure, .. } => self.failed(once, &failure).await.map(Some),
@@ -139,8 +141,12 @@ impl PlaybookRun<'_> {
     pub fn begins(&self, key: &str, does: &str) -> StepResult {
         let marked = |mark: &&str| self.step_log.row(key).is_some_and(|row| row.details.contains_key(*mark));
         let stale = [FINISH, LEFT_OUT].into_iter().filter(marked);
-        stale
-            .fold(StepResult::default().with_detail("does", does), |told, mark| told.with_detail(mark, false))
+        let told = StepResult::default().with_detail("does", does);
+        let told = match self.lost_tries.get(key) {
+            Some(lost) => told.with_detail(LOST_TRIES, *lost),
+            None => told,
+        };
+        stale.fold(told, |told, mark| told.with_detail(mark, false))
     }
 
     /// For people, once it is stored.

@@ -50,6 +50,8 @@ pub(crate) struct PlaybookRun<'a> {
     pub pauses: bool,
     /// Cleanups that failed.
     pub unclean: Vec<String>,
+    /// How many tries of a step were lost with workers, of those that were under way when the last one was.
+    pub lost_tries: HashMap<String, u32>,
     /// What this holder has told in the run's details.
     pub told: Map<String, Value>,
 }
@@ -90,6 +92,7 @@ pub(crate) async fn perform(
         is_at_work: false,
         pauses: false,
         unclean: Vec::new(),
+        lost_tries: HashMap::new(),
         told: Map::new(),
     };
     let end = match run.play().await {
@@ -142,6 +145,11 @@ impl<'a> PlaybookRun<'a> {
             for row in self.step_log.row(&step.key).into_iter().chain(self.step_log.parts_of(&step.key)) {
                 course.note(at, self.follows(step, &row.key));
             }
+        }
+        if !course.has_ended()
+            && let Some(lost) = self.count_lost_tries().await?
+        {
+            course.end_with(lost);
         }
         if !course.has_ended() {
             self.tell_beginning().await;

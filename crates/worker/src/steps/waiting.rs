@@ -17,8 +17,8 @@ impl PlaybookRun<'_> {
     /// If nothing is to be done before `until`, and that is worth it: the run is given back. It is looked at when it has taken as
     /// long as it may at the latest. Cleanups stay in hand: whatever is wanted of the run waits for them.
     pub fn gives_back(&self, until: Time, reason: &str, is_cleanup: bool) -> Option<PlaybookEnd> {
-        let ends_at = self.deadlines.ends_at();
-        let until = ends_at.map_or(until, |end| end.min(until));
+        let ends_first = self.deadlines.ends_at().filter(|end| *end < until);
+        let (until, reason) = ends_first.map_or((until, reason), |end| (end, Wait::TIMEOUT));
         let waits = !is_cleanup && pace::duration(until - self.deadlines.now()) > WORTH_GIVING_BACK;
         waits.then(|| PlaybookEnd::Waits(Wait { until, reason: reason.to_owned() }))
     }

@@ -11,6 +11,11 @@ use crate::playbook::context_of;
 /// Commits that are none: the branch or tag is gone.
 const NO_COMMIT: &str = "0000000000000000000000000000000000000000";
 
+/// Of the first run that a delivery makes.
+pub fn key_of(delivery: &str) -> String {
+    format!("{BY}:{delivery}")
+}
+
 #[derive(Clone, Debug)]
 pub struct Delivery {
     /// `X-GitHub-Delivery`.
@@ -60,7 +65,7 @@ impl Delivery {
         metadata.insert("github".to_owned(), json!({ "delivery": self.id, "event": self.event }));
         NewRun {
             title: Some(format!("{} {}", self.event, about.join(" ")).trim().chars().take(200).collect()),
-            idempotency_key: Some(format!("{BY}:{}{number}", self.id)),
+            idempotency_key: Some(format!("{}{number}", key_of(&self.id))),
             by: BY.to_owned(),
             metadata,
             ..new

@@ -14,7 +14,7 @@ use waypost_store::NewRun;
 
 use crate::actions::secrets;
 use crate::playbook::{Expression, JsonTemplate, Playbook, Playbooks, Reference, Sealed};
-pub use delivery::Delivery;
+pub use delivery::{Delivery, key_of};
 pub(crate) use file::{GITHUB, ON};
 use pattern::Pattern;
 

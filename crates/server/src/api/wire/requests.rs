@@ -142,7 +142,7 @@ requests! {
     RELEASE "Release" ReleaseBody {
         needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;
         optional until: Option<Time> = TIME, "Nobody takes the run before.";
-        optional reason: Option<String> = Kind::Choice(&["window", "retry"]), "What the run waits for; `retry` if left out.";
+        optional reason: Option<String> = Kind::Choice(&["window", "retry", "timeout"]), "What the run waits for; `retry` if left out, `timeout` if its time is over before.";
     }
     NEW_EVENT "NewEvent" NewEventBody {
         needed lease_token: LeaseToken = TOKEN, TOKEN_TEXT;

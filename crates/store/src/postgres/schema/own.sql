@@ -133,3 +133,36 @@ BEGIN
 END $$;
 CREATE TRIGGER executions_leave AFTER DELETE ON waypost.executions REFERENCING OLD TABLE AS gone FOR EACH STATEMENT
   EXECUTE FUNCTION waypost.executions_leave();
+
+-- A lifecycle that is there stays as it is: its runs were judged by it. Its rows come with it, in the transaction that adds it, and at no other time.
+CREATE FUNCTION waypost.lifecycle_stays() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_row jsonb;
+  v_name text;
+  v_version int;
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    v_row := to_jsonb(NEW);
+  ELSE
+    v_row := to_jsonb(OLD);
+  END IF;
+  v_name := coalesce(v_row ->> 'lifecycle', v_row ->> 'name');
+  v_version := (v_row ->> 'version')::int;
+  IF TG_TABLE_NAME = 'lifecycle_transitions' THEN
+    SELECT s.lifecycle, s.version INTO v_name, v_version FROM waypost.lifecycle_states s WHERE s.code = (v_row ->> 'src')::smallint;
+  END IF;
+  IF TG_OP = 'DELETE' OR NOT EXISTS (SELECT 1 FROM waypost.lifecycles l
+      WHERE l.name = v_name AND l.version = v_version AND l.xmin = pg_current_xact_id()::xid) THEN
+    RAISE EXCEPTION 'IMMUTABLE: a lifecycle stays as it was added' USING ERRCODE = 'WP409', HINT = 'A new version comes by `waypost lifecycle add`.';
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER lifecycles_stay BEFORE UPDATE OR DELETE ON waypost.lifecycles FOR EACH ROW EXECUTE FUNCTION waypost.lifecycle_stays();
+CREATE TRIGGER lifecycle_states_stay BEFORE INSERT OR UPDATE OR DELETE ON waypost.lifecycle_states FOR EACH ROW EXECUTE FUNCTION waypost.lifecycle_stays();
+CREATE TRIGGER lifecycle_moves_stay BEFORE INSERT OR UPDATE OR DELETE ON waypost.lifecycle_moves FOR EACH ROW EXECUTE FUNCTION waypost.lifecycle_stays();
+CREATE TRIGGER lifecycle_transitions_stay BEFORE INSERT OR UPDATE OR DELETE ON waypost.lifecycle_transitions
+  FOR EACH ROW EXECUTE FUNCTION waypost.lifecycle_stays();
+CREATE TRIGGER lifecycles_keep BEFORE TRUNCATE ON waypost.lifecycles FOR EACH STATEMENT EXECUTE FUNCTION waypost.stays();
+CREATE TRIGGER lifecycle_states_keep BEFORE TRUNCATE ON waypost.lifecycle_states FOR EACH STATEMENT EXECUTE FUNCTION waypost.stays();
+CREATE TRIGGER lifecycle_moves_keep BEFORE TRUNCATE ON waypost.lifecycle_moves FOR EACH STATEMENT EXECUTE FUNCTION waypost.stays();
+CREATE TRIGGER lifecycle_transitions_keep BEFORE TRUNCATE ON waypost.lifecycle_transitions FOR EACH STATEMENT EXECUTE FUNCTION waypost.stays();

@@ -1,5 +1,6 @@
 //! Opening a database file: pragmas, version, migrations.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
@@ -21,7 +22,7 @@ pub const APPLICATION_ID: i32 = 0x5741_5950;
 pub const VERSION: i32 = 1;
 /// Before 3.51.3 a checkpoint racing a reset of the log could lose commits.
 const OLDEST_SQLITE: i32 = 3_051_003;
-const BUSY: Duration = Duration::from_secs(10);
+pub const BUSY: Duration = Duration::from_secs(10);
 
 /// The writing connection; makes the file, or brings it up to date.
 pub fn writer(path: &Path) -> Result<Connection> {
@@ -144,6 +145,38 @@ fn migrate(conn: &mut Connection) -> Result<()> {
     Ok(())
 }
 
+/// Triggers of a file that are not as this binary makes them: without them hands can do what they must not. What else somebody added is theirs.
+pub fn guards_amiss(conn: &Connection) -> Result<Vec<String>> {
+    Ok(triggers_amiss(conn)?.into_iter().map(|(name, words, _)| format!("{name} {words}")).collect())
+}
+
+/// Makes them anew.
+pub fn put_guards_back(conn: &Connection) -> Result<()> {
+    for (name, _, sql) in triggers_amiss(conn)? {
+        conn.execute_batch(&format!("DROP TRIGGER IF EXISTS {name}; {sql};"))?;
+    }
+    Ok(())
+}
+
+/// By name, with what is wrong and the statement that makes it.
+fn triggers_amiss(conn: &Connection) -> Result<Vec<(String, &'static str, String)>> {
+    let fresh = Connection::open_in_memory()?;
+    install(&fresh)?;
+    let triggers = |of: &Connection| -> Result<BTreeMap<String, String>> {
+        let mut statement =
+            of.prepare("SELECT name, sql FROM main.sqlite_master WHERE type = 'trigger' ORDER BY rowid")?;
+        let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(found.collect::<rusqlite::Result<_>>()?)
+    };
+    let stored = triggers(conn)?;
+    let amiss = triggers(&fresh)?.into_iter().filter_map(|(name, sql)| match stored.get(&name) {
+        Some(known) if *known == sql => None,
+        Some(_) => Some((name, "is another", sql)),
+        None => Some((name, "is missing", sql)),
+    });
+    Ok(amiss.collect())
+}
+
 fn install(conn: &Connection) -> Result<()> {
     let catalog = Catalog::shipped().map_err(|problems| StoreError::Unusable(problems.to_string()))?;
     for script in [include_str!("../schema/schema.sql"), include_str!("../schema/hand_edits.sql")] {
@@ -155,6 +188,7 @@ fn install(conn: &Connection) -> Result<()> {
             add_lifecycle(conn, lifecycle, source)?;
         }
     }
+    conn.execute_batch(include_str!("../schema/lifecycle_guards.sql"))?;
     conn.execute_batch(&format!(
         "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
     ))?;

@@ -103,6 +103,7 @@ topics! {
     playbooks:
         the_version_that_was_offered_last_is_the_one
         a_tenant_sees_its_own_playbooks_and_everybodys
+        what_a_process_has_no_more_is_withdrawn
         what_is_no_playbook_is_not_kept
         only_the_latest_versions_are_kept
         a_tenant_has_as_many_as_whoever_lists_them_can_hold

@@ -31,6 +31,19 @@ fn of(tenant: &str) -> PlaybookFilter {
 }
 
 // proves U1
+pub async fn what_a_process_has_no_more_is_withdrawn(store: &dyn Database) {
+    let of_other = OfferedPlaybook { by: "w2".into(), ..book("*", "update", "cc") };
+    offer(store, &[book("*", "update", "aa"), book("*", "old", "bb"), book("shop", "old", "bb")]).await;
+    offer(store, &[of_other]).await;
+    let gone = || vec!["old".to_owned(), "update".to_owned(), "never".to_owned()];
+    store.withdraw_playbooks("*".into(), "w1".into(), gone()).await.unwrap();
+    assert_eq!(found(store, of("shop")).await, ["shop old bb", "* update cc"], "another's and a tenant's stay");
+    store.withdraw_playbooks("*".into(), "w1".into(), gone()).await.unwrap();
+    store.withdraw_playbooks("*".into(), "w2".into(), Vec::new()).await.unwrap();
+    assert_eq!(found(store, of("default")).await, ["* update cc"]);
+}
+
+// proves U1
 pub async fn the_version_that_was_offered_last_is_the_one(store: &dyn Database) {
     offer(store, &[book("*", "update", "aa11"), book("*", "backup", "bb")]).await;
     let first = store.playbooks(of("default")).await.unwrap();

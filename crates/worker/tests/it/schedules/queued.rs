@@ -96,6 +96,19 @@ async fn a_playbooks_run_is_pinned_and_executed_by_who_has_that_content() {
     assert_eq!(again.what, schedule.what, "the stored one needs no file");
 }
 
+// proves U12: a playbook's retries survive a worker, whoever starts its run
+#[tokio::test(flavor = "multi_thread")]
+async fn retries_of_a_scheduled_playbook_survive_its_worker() {
+    let stage = stage();
+    let text =
+        BACKUP.replace("\"job\"", "\"deploy\"").replace("name = \"copy\"", "name = \"copy\"\nretries = 2");
+    fs::write(stage.folder.path().join("backup.toml"), text).unwrap();
+    stage.apply(&format!("{ONCE}{}", RUN.replace("\"job\"", "\"deploy\""))).await;
+    let mut scheduler = stage.scheduler("s1").await;
+    stage.tick(&mut scheduler).await;
+    assert_eq!(stage.only().await["max_attempts"], 3);
+}
+
 // proves D10 and C11
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_fires_it_again_queues_nothing_more() {

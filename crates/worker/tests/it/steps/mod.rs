@@ -8,6 +8,7 @@ mod failing;
 mod forward;
 mod hours;
 pub mod kit;
+mod lost;
 mod own_words;
 mod parallel;
 mod pauses;

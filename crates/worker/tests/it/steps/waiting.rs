@@ -110,7 +110,11 @@ async fn a_run_that_waits_longer_than_it_may_fails_then() {
     let playbook = shop.playbook(&text.replacen("lifecycle", "timeout = \"1m\"\nlifecycle", 1));
     let id = shop.queue(&playbook, NewRun::default()).await;
     shop.work().await;
-    until_waits(&shop, &id).await;
+    let row = until_waits(&shop, &id).await;
+    assert_eq!(row.run.reason.as_deref(), Some(Wait::TIMEOUT), "the window opens too late for it");
+    let row = shop.store.explain(vec![row]).await.unwrap().remove(0);
+    let told = row.waiting().unwrap();
+    assert!(told.text.contains("its time (timeout) is over at"), "{}", told.text);
     shop.store.advance_clock(Span::from_seconds(61)).await.unwrap();
     shop.work().await;
     assert_eq!(code(&shop.run(&id).await), Some("RUN_TIMEOUT"));
