@@ -193,6 +193,7 @@ impl RemoteStore {
         let mut path = of_run(&filter.run_id, &format!("/items?limit={}", filter.limit.clamp(1, MAX_PAGE)))?;
         for (name, value) in [
             ("kind", &filter.kind),
+            ("key", &filter.key),
             ("status", &filter.status),
             ("error_code", &filter.code),
             ("cursor", &filter.cursor),

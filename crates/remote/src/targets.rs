@@ -45,6 +45,7 @@ fn result(result: &TargetResult) -> Value {
             ("throttled", Some(failure), Some(*wait), Some(*answered))
         }
         Tried::Failed { failure } => ("error", Some(failure), None, None),
+        Tried::Refused { failure } => ("refused", Some(failure), None, None),
         Tried::Unsent { wait } => ("unsent", None, Some(*wait), None),
     };
     // Rather late than early: the store keeps milliseconds too.

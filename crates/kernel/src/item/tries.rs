@@ -29,6 +29,10 @@ pub enum Tried {
     Failed {
         failure: Failure,
     },
+    /// Something forbids to try it: it ends where it is ready.
+    Refused {
+        failure: Failure,
+    },
     /// It was not sent.
     Unsent {
         wait: Span,
@@ -53,7 +57,7 @@ pub struct Tries<'a> {
 }
 
 /// Decides on all of them as one change with one event; also gives the keys of results that came too late: those of earlier
-/// tries, and of items that nobody is trying. They change nothing.
+/// tries, and of items that nobody is trying, unless they say that it is not to be tried. They change nothing.
 pub fn decide_tries(
     lifecycle: &Lifecycle,
     run: &Run,
@@ -67,7 +71,11 @@ pub fn decide_tries(
     let mut late = Vec::new();
     for (item, try_no, tried) in tries.results {
         let kind = kind_of(lifecycle, item);
-        let is_tried = kind.is_some_and(|kind| kind.phase(item.state) == Phase::Held);
+        let is_tried = kind.is_some_and(|kind| match (kind.phase(item.state), tried) {
+            (Phase::Held, _) => true,
+            (phase, Tried::Refused { .. }) => phase == Phase::Ready,
+            _ => false,
+        });
         match kind.filter(|_| is_tried && *try_no <= item.try_no) {
             Some(_) if *try_no < item.try_no => late.push(item.key.clone()),
             Some(kind) => asks.push((item, ask(kind, item, tried, tries.give_up_after))),
@@ -152,6 +160,8 @@ fn ask<'a>(kind: &'a Lifecycle, item: &Item, tried: &'a Tried, give_up_after: Sp
     let (row, failure, wait, answered) = match tried {
         Tried::Applied => (ends(Outcome::Succeeded), None, None, true),
         Tried::Failed { failure } => (ends(Outcome::Failed), Some(failure), None, true),
+        // As of one that is not taken, nothing is known of what was sent before.
+        Tried::Refused { failure } => (ends(Outcome::Failed), Some(failure), None, false),
         Tried::Retry { failure, wait, answered } if item.attempts < item.max_retries => {
             (back(true), Some(failure), Some(*wait), *answered)
         }

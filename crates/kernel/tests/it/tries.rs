@@ -92,6 +92,25 @@ fn what_a_try_comes_to() {
     }
 }
 
+// proves R12
+#[test]
+fn what_is_forbidden_ends_where_it_is_ready_and_other_reports_of_it_are_late() {
+    let lifecycle = rule();
+    let item = target(&lifecycle, "t", "QUEUED");
+    let run = applying(&lifecycle, std::slice::from_ref(&item));
+    let refused = Tried::Refused { failure: because() };
+    let (change, late) = decide(&lifecycle, &run, &[(item.clone(), 1, refused.clone())], &[]).unwrap();
+    let moved = &change.events[0].effect.moved[0].item;
+    assert_eq!(&*lifecycle.items[0].state(moved.state).name, "FAILED");
+    assert_eq!((moved.attempts, moved.try_no, &moved.failure, late.len()), (0, 1, &Some(because()), 0));
+    let (_, late) =
+        decide(&lifecycle, &run, &[(item, 1, Tried::Failed { failure: because() })], &[]).unwrap();
+    assert_eq!(late, ["t"]);
+    let ended = target(&lifecycle, "t", "APPLIED");
+    let run = applying(&lifecycle, std::slice::from_ref(&ended));
+    assert_eq!(decide(&lifecycle, &run, &[(ended, 1, refused)], &[]).unwrap().1, ["t"]);
+}
+
 // proves R9
 #[test]
 fn a_lost_answer_keeps_the_key_until_an_answer_settles_it() {

@@ -533,6 +533,7 @@ async fn items(call: Call, query: ItemsQuery) -> Result {
     let filter = ItemFilter {
         run_id: run_id.clone(),
         kind: query.kind,
+        key: query.key,
         status: query.status,
         code: query.error_code,
         limit: query.limit.map_or(MAX_PAGE, |limit| limit.0),

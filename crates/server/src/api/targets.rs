@@ -146,6 +146,7 @@ fn tried(body: TargetResultBody) -> TargetResult {
         "applied" => Tried::Applied,
         "retry" => Tried::Retry { failure, wait, answered: body.answered.unwrap_or(true) },
         "throttled" => Tried::Throttled { failure, wait, answered: body.answered.unwrap_or(true) },
+        "refused" => Tried::Refused { failure },
         "unsent" => Tried::Unsent { wait },
         _ => Tried::Failed { failure },
     };

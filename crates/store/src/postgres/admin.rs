@@ -107,7 +107,7 @@ const GUESSED_BYTES: usize = PAGE_BYTES;
 pub async fn item_page(tx: &Tx, filter: &ItemFilter) -> Result<ItemPage> {
     let stored = row::by_id(tx, &filter.run_id).await?;
     let (kind, key) = filter.after()?.unzip();
-    let asks = [&filter.kind, &filter.status, &filter.code, &kind, &key];
+    let asks = [&filter.kind, &filter.key, &filter.status, &filter.code, &kind, &key];
     if asks.into_iter().flatten().any(|asked| asked.contains('\0')) {
         return Ok(ItemPage::default());
     }
@@ -117,16 +117,20 @@ pub async fn item_page(tx: &Tx, filter: &ItemFilter) -> Result<ItemPage> {
         format!("least(1048576, coalesce(pg_column_size(i.{name}), 0)::bigint * {times})")
     };
     // Those that wait for nothing stand in the index in the order of the list.
-    let condition = if filter.is_in_order(&stored.row.lifecycle) {
+    let condition = if filter.key.is_some() && filter.kind.is_some() {
+        format!(
+            "i.kind = $2 AND i.key = $8 AND ($3 IS NULL OR i.status = $3) AND ($7 IS NULL OR i.error_code = $7) AND $4 IS NULL AND $5 IS NULL ORDER BY {ORDER}"
+        )
+    } else if filter.is_in_order(&stored.row.lifecycle) {
         let after = "coalesce((SELECT l.place FROM waypost.items l WHERE l.rid = $1 AND l.kind = $4 AND l.key = $5), -1)";
         let first = format!(
-            "rid = $1 AND kind = $2 AND status = $3 AND not_before IS NULL AND ($7 IS NULL OR error_code = $7) AND place > {after}"
+            "rid = $1 AND kind = $2 AND status = $3 AND not_before IS NULL AND ($7 IS NULL OR error_code = $7) AND $8 IS NULL AND place > {after}"
         );
         let first = of_each_role("waypost.items", &first, IN_ORDER, "$6");
         format!("i.kind = $2 AND i.key IN ({first}) ORDER BY i.place")
     } else {
         format!(
-            "($2 IS NULL OR i.kind = $2) AND ($3 IS NULL OR i.status = $3) AND ($7 IS NULL OR i.error_code = $7) \
+            "($2 IS NULL OR i.kind = $2) AND ($3 IS NULL OR i.status = $3) AND ($7 IS NULL OR i.error_code = $7) AND ($8 IS NULL OR i.key = $8) \
              AND ($4 IS NULL OR (i.kind COLLATE \"C\", i.place, i.key COLLATE \"C\") > (SELECT l.kind COLLATE \"C\", l.place, l.key COLLATE \"C\" FROM waypost.items l \
                WHERE l.rid = $1 AND l.kind = $4 AND l.key = $5)) ORDER BY {ORDER}"
         )
@@ -140,8 +144,9 @@ pub async fn item_page(tx: &Tx, filter: &ItemFilter) -> Result<ItemPage> {
     );
     let limit = filter.page_size() as i64 + 1;
     let asked = filter.kind.as_deref().map(|kind| stored.row.lifecycle.item_name(kind));
-    let found =
-        tx.query(&sql, args![stored.rid, asked, filter.status, kind, key, limit, filter.code]).await?;
+    let found = tx
+        .query(&sql, args![stored.rid, asked, filter.status, kind, key, limit, filter.code, filter.key])
+        .await?;
     let count = found.first().map_or(Ok(0), |row| Columns(row).get::<i64>(row.len() - 1))?;
     let items = found.iter().map(|row| Ok(rows::item(row, &stored.row.lifecycle)?.row));
     Ok(filter.page(items.collect::<Result<Vec<_>>>()?, count > found.len() as i64))

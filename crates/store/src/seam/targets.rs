@@ -218,7 +218,7 @@ impl NewTarget {
     }
 
     /// What stops a target, if anything does.
-    pub(crate) fn violation_of(details: &Map<String, Value>) -> Option<Failure> {
+    pub fn violation_of(details: &Map<String, Value>) -> Option<Failure> {
         let violation = details.get(Self::VIOLATION)?.as_object()?;
         let text = |name: &str| violation.get(name).and_then(Value::as_str).unwrap_or_default();
         Some(Failure::new(text("code"), text("message")))

@@ -375,6 +375,8 @@ pub struct Page {
 pub struct ItemFilter {
     pub run_id: String,
     pub kind: Option<String>,
+    /// Only those with this key: with a kind that is one at most, and an index has it.
+    pub key: Option<String>,
     pub status: Option<String>,
     /// Only those that failed with this code.
     pub code: Option<String>,

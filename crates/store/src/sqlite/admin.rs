@@ -65,10 +65,14 @@ pub fn item_page(tx: &Tx<'_>, filter: &ItemFilter) -> Result<ItemPage> {
     let limit = filter.page_size() as i64 + 1;
     let asked = filter.kind.as_deref().map(|kind| stored.row.lifecycle.item_name(kind));
     // Those that wait for nothing stand in the index in the order of the list.
-    let condition = if filter.is_in_order(&stored.row.lifecycle) {
+    let condition = if filter.key.is_some() && asked.is_some() {
+        "WHERE run_id = ?1 AND kind = ?2 AND key = ?8 AND (?3 IS NULL OR status = ?3) AND (?7 IS NULL OR error_code = ?7) \
+         AND ?4 IS NULL AND ?5 IS NULL LIMIT ?6"
+            .to_owned()
+    } else if filter.is_in_order(&stored.row.lifecycle) {
         let after = "coalesce((SELECT place FROM items WHERE run_id = ?1 AND kind = ?4 AND key = ?5), -1)";
         let first = format!(
-            "run_id = ?1 AND kind = ?2 AND status = ?3 AND not_before IS NULL AND (?7 IS NULL OR error_code = ?7) AND place > {after}"
+            "run_id = ?1 AND kind = ?2 AND status = ?3 AND not_before IS NULL AND (?7 IS NULL OR error_code = ?7) AND ?8 IS NULL AND place > {after}"
         );
         let first = of_each_role("items", &first, IN_ORDER, "?6");
         format!("WHERE run_id = ?1 AND kind = ?2 AND key IN ({first}) ORDER BY place LIMIT ?6")
@@ -82,11 +86,11 @@ pub fn item_page(tx: &Tx<'_>, filter: &ItemFilter) -> Result<ItemPage> {
         };
         format!(
             "INDEXED BY items_place WHERE run_id = ?1 AND (?2 IS NULL OR kind = ?2) AND (?3 IS NULL OR status = ?3) \
-             AND (?7 IS NULL OR error_code = ?7) {after} \
+             AND (?7 IS NULL OR error_code = ?7) AND (?8 IS NULL OR key = ?8) {after} \
              ORDER BY kind, place, key LIMIT ?6"
         )
     };
-    let values = params![filter.run_id, asked, filter.status, kind, key, limit, filter.code];
+    let values = params![filter.run_id, asked, filter.status, kind, key, limit, filter.code, filter.key];
     let mut room = Room::of_a_page();
     let found = row::items_within(tx, &stored, &condition, values, &mut room)?;
     Ok(filter.page(found.into_iter().map(|found| found.row).collect(), room.is_full))

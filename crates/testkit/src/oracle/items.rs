@@ -64,6 +64,7 @@ impl State {
         for row in all.into_iter().skip(begin).filter(|row| {
             let code = row.failure.as_ref().map(|failure| &*failure.code);
             filter.kind.as_ref().is_none_or(|kind| is_called(row, kind))
+                && is(&filter.key, &row.key)
                 && is(&filter.status, &row.status)
                 && filter.code.as_deref().is_none_or(|asked| code == Some(asked))
         }) {

@@ -471,7 +471,7 @@ fn cleaned(tried: &Tried) -> Tried {
             *failure = cleaned_failure(failure);
             *wait = ms(wait);
         }
-        Tried::Failed { failure } => *failure = cleaned_failure(failure),
+        Tried::Failed { failure } | Tried::Refused { failure } => *failure = cleaned_failure(failure),
         Tried::Unsent { wait } => *wait = ms(wait),
     }
     tried

@@ -40,7 +40,7 @@ csv = "prices.csv"
 after = "{{ target.before|percent(10)|round(2) + 0.01 }}"
 
 [apply]
-http = { method = "PUT", url = "{{ inputs.shop }}/products/{{ target.id }}", json = { price = "{{ target.after }}" }, allow_private = true }
+http = { method = "PUT", url = "{{ inputs.shop }}/products/{{ target.id|urlencode }}", json = { price = "{{ target.after }}" }, allow_private = true }
 parallel = 20
 
 [limit]

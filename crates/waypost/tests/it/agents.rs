@@ -271,6 +271,8 @@ fn without_its_object_store_no_run_is_left_behind() {
         start(&url, &asked, false).is_error(502, "UPSTREAM_UNAVAILABLE");
     }
     assert_eq!(shop.runs().len(), 1, "no run is made before the object store was seen again");
+    let mut other = json!({ "agent_slug": "violin", "correlationId": "c9", "input": { "a": 1 } });
+    start(&url, &other, false).is_error(502, "UPSTREAM_UNAVAILABLE");
     drop(server);
     fs::remove_file(shop.path("in-the-way")).unwrap();
     let (_server, url) = shop.serve(&["serve", "--object-store", &place]);
@@ -279,6 +281,10 @@ fn without_its_object_store_no_run_is_left_behind() {
     assert_ne!(started.body["run_id"], left[0]["run_id"]);
     let again = start(&url, &asked, false);
     assert_eq!((again.status, &again.body["run_id"]), (202, &started.body["run_id"]), "{}", again.body);
+    // What it was asked with is nobody's any more, too.
+    other["input"] = json!({ "a": 2 });
+    let answer = start(&url, &other, false);
+    assert_eq!(answer.status, 202, "{}", answer.body);
     for other in ["c1#2", "run-after/c1"] {
         let other = json!({ "agent_slug": "violin", "correlationId": other });
         assert_eq!(start(&url, &other, false).status, 202);

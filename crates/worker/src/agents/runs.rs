@@ -118,8 +118,17 @@ pub async fn known_or_new(store: &dyn Store, catalog: &Catalog, asked: AgentRun)
     let mut key = asked.correlation_id.as_deref().map(correlation_key);
     let mut is_again = false;
     while let Some(tried) = &key {
-        let found = store.made_by(asked.tenant.clone(), tried.clone(), asked.in_own_words()).await?;
-        let Some(run) = found else { break };
+        let found = store.made_by(asked.tenant.clone(), tried.clone(), asked.in_own_words()).await;
+        let found = match found {
+            // Of a run that nobody was told of, nobody is bound by what it was asked with.
+            Err(StoreError::KeyReused { key, run_id }) => {
+                let run = store.run(asked.tenant.clone(), run_id.clone()).await?;
+                let is_free = was_never_shown(&run);
+                Some(run).filter(|_| is_free).ok_or(StoreError::KeyReused { key, run_id }).map(Some)
+            }
+            found => found,
+        };
+        let Some(run) = found? else { break };
         if !was_never_shown(&run) {
             return Ok(Asked::Known(Box::new(run)));
         }

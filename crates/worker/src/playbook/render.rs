@@ -336,7 +336,7 @@ impl Renderer {
     }
 
     fn http(&mut self, template: &HttpTemplate) -> Result<Http> {
-        let url = checked("url", at("url", template.url.text(&self.shown))?, MAX_HEADER_BYTES)?;
+        let url = checked("url", at("url", template.url.url(&self.shown))?, MAX_HEADER_BYTES)?;
         let mut headers = Vec::new();
         for (name, value) in &template.headers {
             let value = self.sealed("headers", value, MAX_HEADER_BYTES)?;

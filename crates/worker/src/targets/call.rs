@@ -30,6 +30,8 @@ pub(crate) struct Caller {
     pub playbook: Arc<Playbook>,
     inputs: Map<String, Value>,
     context: Context,
+    /// What the source calls a target's id and its value before.
+    columns: (String, String),
     /// Of all targets, if the playbook says so.
     destination: Option<String>,
 }
@@ -74,6 +76,7 @@ impl Caller {
             playbook: playbook.clone(),
             inputs,
             context,
+            columns: (rule.targets.id.clone(), rule.targets.before.clone()),
             destination,
         })
     }
@@ -83,7 +86,8 @@ impl Caller {
         let none = Map::new();
         let detail = |name: &str| item.details.get(name).cloned().unwrap_or_default();
         let more = item.details.get(ROW).and_then(Value::as_object).unwrap_or(&none);
-        let target = in_templates(&item.key, &detail("before"), &detail("after"), more);
+        let columns = (self.columns.0.as_str(), self.columns.1.as_str());
+        let target = in_templates(columns, &item.key, (&detail("before"), &detail("after")), more);
         if let Some(name) = &action.handler {
             let handler = self.shared.options.target_handlers.get(name).cloned();
             let handler = handler.ok_or_else(|| Box::new(Verdict::no_handler(name)))?;

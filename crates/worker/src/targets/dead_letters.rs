@@ -255,7 +255,7 @@ async fn keys_of(store: &dyn Store, run: &RunRow, chosen: &Chosen) -> waypost_st
         status: Some(failed.name.to_string()),
         code: chosen.code.clone(),
         limit: PAGE,
-        cursor: None,
+        ..ItemFilter::default()
     };
     let mut keys = Vec::new();
     loop {

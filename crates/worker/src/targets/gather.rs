@@ -13,7 +13,7 @@ use super::source::{Reader, Rows, Trouble};
 use super::today::Today;
 use super::totals::Totals;
 use crate::pace;
-use crate::playbook::{Guardrails, Playbook, Rule, Violation};
+use crate::playbook::{Guardrails, OnViolation, Playbook, Rule, Violation};
 
 /// Targets of one write, and rows that one stands for.
 const BATCH: usize = 1_000;
@@ -25,6 +25,13 @@ const TRIES: u32 = 8;
 
 /// Where a target keeps what else its row said.
 pub const ROW: &str = "row";
+
+const ON_VIOLATION: &str = "on_violation";
+
+/// Whether nothing would change, since a target is past a guardrail.
+pub fn is_stopped(preview: &Preview) -> bool {
+    preview.stopped > 0 && preview.totals.get(ON_VIOLATION).is_some_and(|it| it == "stop")
+}
 
 /// Why there is no preview.
 #[derive(Clone, Debug)]
@@ -133,7 +140,16 @@ pub async fn look(
     if !told.is_empty() {
         return Err(NotGathered::Rows(told, untold));
     }
-    Ok(Preview { ready: true, totals: totals.to_json(), ..preview })
+    let mut totals = totals.to_json();
+    say_if_stopped(&mut totals, &rule.guardrails);
+    Ok(Preview { ready: true, totals, ..preview })
+}
+
+/// Among the totals: that one target past a guardrail leaves all others as they are, too.
+fn say_if_stopped(totals: &mut Map<String, Value>, guardrails: &Guardrails) {
+    if guardrails.on_violation == OnViolation::Stop {
+        totals.insert(ON_VIOLATION.to_owned(), json!("stop"));
+    }
 }
 
 fn accepted(playbook: &Playbook, input: &Value) -> Result<Map<String, Value>, NotGathered> {
@@ -224,6 +240,7 @@ impl Gathering<'_> {
         let Batch { at, rows, targets, unchanged } = std::mem::take(&mut self.batch);
         self.batch.at = at + rows;
         let mut totals = self.totals.to_json();
+        say_if_stopped(&mut totals, self.guardrails);
         if last {
             let until = self.store.now().await? + self.valid_for;
             totals.insert(VALID_UNTIL.to_owned(), json!(iso(until)));

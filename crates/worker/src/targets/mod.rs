@@ -3,7 +3,7 @@
 //! `source` reads rows, `row` makes targets of them (values computed, guardrails judged, what is unchanged counted), `gather` stores
 //! them as a run's preview, `operation` is what runs of their own do about them: gather, roll back, reconcile. `work` is one holder's pass over the targets of a run, `call` one call,
 //! `verdict` what its answer means, `permits` how fast calls are made, `dead_letters` what is done about those that failed, `alone` that a rule has one run at a time,
-//! `fresh` that a preview is not too old.
+//! `fresh` that a preview is not too old, `stop` that nothing is changed where one target is past a guardrail.
 
 mod alone;
 mod call;
@@ -14,6 +14,7 @@ mod operation;
 mod permits;
 pub mod row;
 pub mod source;
+mod stop;
 mod today;
 pub mod totals;
 pub(crate) mod verdict;

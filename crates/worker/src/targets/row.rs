@@ -97,9 +97,16 @@ impl<'p> Maker<'p> {
     }
 }
 
-/// What templates call `target`.
-pub fn in_templates(key: &str, before: &Value, after: &Value, more: &Map<String, Value>) -> Value {
+/// What templates call `target`. The columns of the id and of the value before are there by their own names too, as for `after`.
+pub fn in_templates(
+    (id_column, before_column): (&str, &str),
+    key: &str,
+    (before, after): (&Value, &Value),
+    more: &Map<String, Value>,
+) -> Value {
     let mut target = more.clone();
+    target.insert(id_column.to_owned(), Value::from(key));
+    target.insert(before_column.to_owned(), before.clone());
     target.insert("id".to_owned(), Value::from(key));
     target.insert("before".to_owned(), before.clone());
     target.insert("after".to_owned(), after.clone());

@@ -23,6 +23,7 @@ use waypost_store::{
 use super::call::{Caller, Prepared};
 use super::operation::plan_first;
 use super::permits::Permits;
+use super::stop::{self, STOPPED};
 use super::today::Today;
 use super::verdict::{Said, Verdict};
 use crate::counts::Applied;
@@ -36,8 +37,6 @@ use crate::report::end_of;
 use crate::report::journal::is_lost;
 use crate::steps::WORTH_GIVING_BACK;
 
-/// The code of a target that a stop left unchanged.
-const STOPPED: &str = "STOPPED";
 /// Results of one write, and targets that it takes.
 const BATCH: usize = 500;
 /// Targets in hand last about this long: more of them would only wait here.
@@ -63,12 +62,21 @@ pub(crate) async fn perform(
         return Parting::GiveBack(None);
     }
     let guardrails = &rule.guardrails;
-    let today = match Today::of(&*shared.store, &claimed.run, guardrails, claimed.now).await {
-        Ok(today) => today,
+    let judged = async {
+        let today = Today::of(&*shared.store, &claimed.run, guardrails, claimed.now).await?;
+        let stop = stop::judge(&*shared.store, &claimed.run, guardrails, &today).await?;
+        Ok::<_, StoreError>((today, stop))
+    };
+    let (today, stop) = match judged.await {
+        Ok(judged) => judged,
         Err(error) => {
-            outage::met(&format!("what {} changed today could not be read", claimed.run.id()), &error);
+            outage::met(&format!("what {} would change could not be judged", claimed.run.id()), &error);
             return Parting::GiveBack(None);
         }
+    };
+    let (refused, ends) = match stop {
+        Some(stop) => (stop.refused, End::Stop(stop.failure)),
+        None => (Vec::new(), End::WhenDone),
     };
     let pass = Pass {
         rule,
@@ -80,26 +88,17 @@ pub(crate) async fn perform(
         flying: JoinSet::new(),
         tasks: HashMap::new(),
         under_way: HashMap::new(),
-        results: Vec::new(),
-        oldest_result: None,
+        oldest_result: (!refused.is_empty()).then(Instant::now),
+        results: refused,
         writing: None,
         take: rule.parallel.max(1) * 2,
         took_at: Instant::now(),
         next_due: Some(claimed.now),
-        ends: stop_of(claimed, rule).map_or(End::WhenDone, End::Stop),
+        ends,
         retry: 0,
         doubt: false,
     };
     pass.run().await
-}
-
-/// What a guardrail stops before anything is changed.
-fn stop_of(claimed: &Claimed, rule: &Rule) -> Option<Failure> {
-    let stopped = claimed.run.details.get("preview").and_then(|preview| preview["stopped"].as_u64());
-    let count = stopped.filter(|count| *count > 0 && rule.guardrails.on_violation == OnViolation::Stop)?;
-    let message =
-        format!("{count} targets are past a guardrail, and on_violation is \"stop\": nothing was changed");
-    Some(Failure::new(STOPPED, &message))
 }
 
 struct Pass<'r> {
@@ -227,7 +226,7 @@ impl Pass<'_> {
         if self.rule.guardrails.on_violation == OnViolation::Stop {
             self.ends = End::Stop(Failure::new(STOPPED, &format!("{}: {}", item.key, violation.message)));
         }
-        let tried = Tried::Failed { failure };
+        let tried = Tried::Refused { failure };
         self.results.push(TargetResult { key: item.key, try_no: item.try_no, tried, output: None });
         self.oldest_result.get_or_insert_with(Instant::now);
     }
@@ -311,8 +310,9 @@ impl Pass<'_> {
         let count = self.results.len().min(BATCH);
         let results: Vec<TargetResult> = self.results.drain(..count).collect();
         self.oldest_result = (!self.results.is_empty()).then(Instant::now);
-        // A stop ends what is under way too: it waits for that.
-        let end = if self.is_stopping() && !is_idle { End::Later } else { self.ends.clone() };
+        // A stop ends what is under way too: it waits for that, and comes with the last results, so that a crash before forgets none of why.
+        let waits = !is_idle || !self.results.is_empty();
+        let end = if self.is_stopping() && waits { End::Later } else { self.ends.clone() };
         let write = WorkTargets {
             held: self.caller.lease.held.clone(),
             by: self.caller.shared.options.name.clone(),

@@ -350,6 +350,7 @@ requests! {
     }
     ITEMS_QUERY "ItemsQuery" ItemsQuery {
         optional kind: Option<String> = NAME, "Only items of this kind.";
+        optional key: Option<String> = NAME, "Only items with this key.";
         optional status: Option<String> = NAME, "Only items in this state.";
         optional error_code: Option<String> = NAME, "Only items that failed with this code.";
         optional limit: Option<Limit> = PAGE, "How many at most; 500 if left out.";

@@ -12,7 +12,7 @@ use super::shapes::{RENEWED, shapes};
 const TOKEN_TEXT: &str = "The lease's token, as the claim gave it.";
 const BY_TEXT: &str = "Whom the request is made for.";
 const MILLI: Kind = Kind::Integer(0, 1 << 53);
-const TRIED: Kind = Kind::Choice(&["applied", "retry", "throttled", "error", "unsent"]);
+const TRIED: Kind = Kind::Choice(&["applied", "retry", "throttled", "error", "refused", "unsent"]);
 
 requests! {
     NEW_TARGET "NewTarget" NewTargetBody {
@@ -39,7 +39,7 @@ requests! {
     TARGET_RESULT "TargetResult" TargetResultBody {
         needed key: String = NAME, "The target's key.";
         needed try_no: u32 = Kind::Integer(0, u32::MAX as i64), "The number of the try: a report of an earlier one changes nothing.";
-        needed tried: String = TRIED, "What came of it. `retry` uses a retry, `throttled` and `unsent` do not; after an `error` it is not tried again.";
+        needed tried: String = TRIED, "What came of it. `retry` uses a retry, `throttled` and `unsent` do not; after an `error` it is not tried again. `refused` is about one that is ready: it fails without a try.";
         optional error_code: Option<String> = LONG, "Why it was not applied, as a code.";
         optional error_msg: Option<String> = LONG, "Why it was not applied, in words.";
         optional wait_ms: Option<i64> = MS, "When it is tried again, from now.";
@@ -180,6 +180,8 @@ shapes! {
         optional("finished_at", TIME, "When it ended."),
         optional("totalChecked", COUNT, "How many targets were compared."),
         optional("mismatches", COUNT, "How many are not what was applied."),
+        optional("superseded", COUNT, "How many a later run of the same rule changed since, or is about to change: they are no mismatches."),
+        optional("supersededBy", list(&NAME, 1_000), "Those runs."),
         optional("fetchErrors", COUNT, "How many could not be read."),
         optional("details", list(&Kind::Of(&MISMATCH), 1_000), "The mismatches; the first thousand. All are in the operation's log."),
         optional("failures", list(&Kind::Object, 1_000), "Why targets could not be read."),

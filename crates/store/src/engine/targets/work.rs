@@ -244,6 +244,7 @@ fn cleaned(tried: &Tried) -> Tried {
             Tried::Throttled { failure: cleaned_failure(failure), wait: wait(span), answered: *answered }
         }
         Tried::Failed { failure } => Tried::Failed { failure: cleaned_failure(failure) },
+        Tried::Refused { failure } => Tried::Refused { failure: cleaned_failure(failure) },
         Tried::Unsent { wait: span } => Tried::Unsent { wait: wait(span) },
     }
 }

@@ -38,6 +38,11 @@ pub async fn items_are_listed_page_by_page(store: &dyn Database) {
     assert_eq!(listed(all.clone(), 8).await, names, "six of them do not fit into one page");
     let some = ItemFilter { status: Some("pending".into()), kind: Some("step".into()), limit: 2, ..all.clone() };
     assert_eq!(listed(some, 2).await, names[6..]);
+    let one = ItemFilter { key: Some("s7".into()), kind: Some("step".into()), ..all.clone() };
+    assert_eq!(listed(one.clone(), 1).await, ["s7"]);
+    assert_eq!(listed(ItemFilter { kind: None, ..one.clone() }, 1).await, ["s7"]);
+    let elsewhere = ItemFilter { status: Some("completed".into()), ..one };
+    assert!(store.item_page(elsewhere).await.unwrap().items.is_empty());
     let (field, _) = invalid(store.item_page(ItemFilter { cursor: Some("x'; --".into()), ..all.clone() }).await);
     assert_eq!(field, "cursor");
     let first = store.item_page(all).await.unwrap();

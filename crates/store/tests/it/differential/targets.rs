@@ -28,6 +28,7 @@ fn tried(dice: u8) -> Tried {
         2 => Tried::Retry { failure, wait, answered: dice & 32 == 0 },
         3 => Tried::Throttled { failure, wait, answered: dice & 32 == 0 },
         _ if dice & 128 == 0 => Tried::Failed { failure },
+        _ if dice & 64 == 0 => Tried::Refused { failure },
         _ => Tried::Unsent { wait },
     }
 }

@@ -19,8 +19,11 @@ pub fn summary(run: &RunRow) -> Option<String> {
             let (mismatches, errors) = (number("mismatches")?, number("fetchErrors")?);
             let retried = report["retriedBy"].as_str().map(|id| format!("; changed again by {id}"));
             let retried = retried.unwrap_or_default();
+            let superseded = number("superseded").filter(|count| *count > 0);
+            let superseded = superseded.map(|count| format!(", {count} were changed by later runs since"));
+            let superseded = superseded.unwrap_or_default();
             format!(
-                "{checked} compared, {mismatches} are not what was applied, {errors} could not be read{retried}"
+                "{checked} compared, {mismatches} are not what was applied{superseded}, {errors} could not be read{retried}"
             )
         }
         (None, None) => return None,

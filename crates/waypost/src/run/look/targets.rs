@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 use waypost_kernel::text::terminal::plain;
 use waypost_store::{DeadLetterFilter, ItemFilter, ItemRow, Preview, RunRow, Store};
+use waypost_worker::targets::gather::is_stopped;
 use waypost_worker::targets::has_targets;
 use waypost_worker::targets::row::in_words;
 
@@ -194,16 +195,25 @@ pub fn preview_in_words(run: &RunRow) -> Option<String> {
 pub fn in_words_of(preview: &Preview) -> String {
     let totals = &preview.totals;
     let number = |name: &str| totals.get(name).and_then(Value::as_u64).unwrap_or_default();
-    let mut lines = vec![format!(
+    let mut lines = Vec::new();
+    if is_stopped(preview) {
+        let count = preview.stopped;
+        lines.push(format!(
+            "nothing would change: {count} targets are past a guardrail, and on_violation is \"stop\". Without them:"
+        ));
+    }
+    lines.push(format!(
         "{} targets would change ({} up, {} down), {} rows are unchanged, {} have no value",
         preview.targets - preview.stopped.min(preview.targets),
         number("rises"),
         number("falls"),
         preview.unchanged,
         number("no_value"),
-    )];
-    if let Some(before) = totals.get("before").filter(|before| !before.is_null()) {
-        lines.push(format!("total      {before} → {} ({})", totals["after"], signed(&totals["difference"])));
+    ));
+    // Of texts among the values there is no sum.
+    let sum = |name: &str| totals.get(name).filter(|sum| !sum.is_null());
+    if let (Some(before), Some(after)) = (sum("before"), sum("after")) {
+        lines.push(format!("total      {before} → {after} ({})", signed(&totals["difference"])));
     }
     for (name, word) in [("largest_rise", "rise"), ("largest_fall", "fall")] {
         if let Some(largest) = totals.get(name).filter(|largest| !largest.is_null()) {

@@ -3,7 +3,7 @@
 use waypost_kernel::Phase;
 use waypost_store::{NewRun, Preview, RunRow, Store};
 use waypost_worker::playbook::Playbook;
-use waypost_worker::targets::gather::{NotGathered, gather, look};
+use waypost_worker::targets::gather::{NotGathered, gather, is_stopped, look};
 use waypost_worker::targets::source::Reader;
 use waypost_worker::targets::{give_up, preview_of};
 
@@ -68,6 +68,9 @@ async fn told(store: &dyn Store, run_id: &str, format: Format, follows: bool) ->
                 }
                 Some(preview) if preview.ready && preview.targets <= preview.stopped => format!(
                     "every target is past a guardrail, so that nothing would change: `{look}`, then `{cancel}`"
+                ),
+                Some(preview) if preview.ready && is_stopped(&preview) => format!(
+                    "nothing would change, since on_violation is \"stop\": `{look}`, then mend the source and `{cancel}`"
                 ),
                 _ => format!("nothing was changed yet: `{look}`, then `{queue}`"),
             });

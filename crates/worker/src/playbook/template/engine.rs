@@ -33,7 +33,7 @@ table! { FILTERS, add_filters, add_filter:
     "float" filters::float, "int" filters::int, "items" filters::items, "join" join, "keys" keys,
     "last" filters::last, "length" filters::length, "list" filters::list, "lower" filters::lower,
     "map" filters::map, "max" filters::max, "min" filters::min, "reject" filters::reject,
-    "rejectattr" filters::rejectattr, "replace" replace, "round" filters::round, "select" filters::select,
+    "rejectattr" filters::rejectattr, "replace" replace, "round" filters::round, "safe" safe, "select" filters::select,
     "selectattr" filters::selectattr, "sort" filters::sort, "split" filters::split, "string" filters::string,
     "sum" filters::sum, "times" times, "tojson" tojson, "trim" filters::trim, "unique" filters::unique,
     "upper" filters::upper, "urlencode" urlencode,
@@ -152,11 +152,20 @@ fn tojson(value: &Value) -> Result<String, Error> {
 }
 
 /// Everything but letters, digits and `-._~`, so that a value stays one part of a path or query.
-fn urlencode(value: &Value) -> Result<String, Error> {
+fn urlencode(value: &Value) -> Result<Value, Error> {
     const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     let text = text_of(value)?;
     spend(text.len().saturating_mul(3))?;
-    Ok(utf8_percent_encode(&text, &KEPT).to_string())
+    // Dots alone are a way to another name, however they are written.
+    if text == "." || text == ".." {
+        return Ok(Value::from(text));
+    }
+    Ok(Value::from_safe_string(utf8_percent_encode(&text, &KEPT).to_string()))
+}
+
+/// Parts of a URL that are meant as they are.
+fn safe(value: &Value) -> Result<Value, Error> {
+    text_of(value).map(Value::from_safe_string)
 }
 
 /// For `Authorization: Basic …`.

@@ -199,6 +199,31 @@ impl Template {
         Ok(text)
     }
 
+    /// A URL. What an expression gives into its path or query stays one part of it, or is refused: `1/../2` in the place of a product's id
+    /// would reach another product.
+    pub fn url(&self, context: &Value) -> Result<String, String> {
+        let mut url = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(literal) => url.push_str(literal),
+                Part::Expression(expression) => {
+                    let value = expression.value(context)?;
+                    let text = json::to_json(&value).map(|json| to_text(&json));
+                    let text = text.map_err(|message| format!("{}: {message}", expression.source.trim()))?;
+                    if !value.is_safe() && is_past_host(&url) && !is_one_part(&text) {
+                        return Err(format!(
+                            "{}: {text:?} would be more than one part of the URL; write {{{{ {}|urlencode }}}}, or |safe if it is meant to be",
+                            expression.source.trim(),
+                            expression.source.trim()
+                        ));
+                    }
+                    url.push_str(&text);
+                }
+            }
+        }
+        Ok(url)
+    }
+
     /// A lone expression keeps its type; everything else is a text.
     pub fn value(&self, context: &Value) -> Result<Json, String> {
         match self.parts.as_slice() {
@@ -206,6 +231,20 @@ impl Template {
             _ => self.text(context).map(Json::String),
         }
     }
+}
+
+/// Whether a URL that begins like this is past its host.
+fn is_past_host(url: &str) -> bool {
+    let rest = url.split_once("://").map(|(_, rest)| rest);
+    rest.is_some_and(|rest| rest.contains(['/', '?', '#', '\\']))
+}
+
+/// Whether a text stays what it is as a part of a path or query: what reads URLs takes a backslash for a slash, drops tabs and line ends, and
+/// blanks at an end.
+fn is_one_part(text: &str) -> bool {
+    let is_dots = text == "." || text == "..";
+    let changes = |character: char| "/\\?#%".contains(character) || character.is_control();
+    !is_dots && !text.contains(changes) && text.trim() == text
 }
 
 fn literal(parts: &mut Vec<Part>, text: &str, at: usize, whole: &str) -> Result<(), Trouble> {

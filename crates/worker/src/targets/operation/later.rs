@@ -1,11 +1,12 @@
 //! When a run is reconciled by itself. Each reconciliation asks for the next one before it begins, by a key that makes it one however
 //! often it is asked for; the first is asked for before anything is changed. So a crash anywhere loses none and doubles none. A retry of the run begins
-//! a series of its own, and the older one ends.
+//! a series of its own, and the older one ends. A run that corrects another one has none: the series of that one looks at its targets.
 
 use serde_json::{Value, json};
 use waypost_kernel::{Outcome, Phase, Span, Time};
 use waypost_store::{Claimed, NewRun, RunRow, Wait};
 
+use super::newer::is_correction;
 use super::{LIFECYCLE, Operation};
 use crate::pipeline::Shared;
 use crate::playbook::{Reconcile, Rule};
@@ -75,7 +76,8 @@ pub(in crate::targets) async fn plan_first(
     claimed: &Claimed,
     rule: &Rule,
 ) -> waypost_store::Result<()> {
-    let Some(policy) = rule.reconcile.as_ref().filter(|_| rule.fetch.is_some()) else { return Ok(()) };
+    let has_series = rule.fetch.is_some() && !is_correction(&claimed.run);
+    let Some(policy) = rule.reconcile.as_ref().filter(|_| has_series) else { return Ok(()) };
     match due_after(policy, 1) {
         Some(after) => plan(shared, &claimed.run, 1, claimed.now + after).await,
         None => Ok(()),
@@ -108,6 +110,10 @@ impl Operation<'_> {
         let Some(policy) = &self.rule.reconcile else {
             return Ok(Turn::Over("the playbook has no [reconcile] any more".to_owned()));
         };
+        if is_correction(parent) {
+            let words = format!("{} corrects another run, whose own series looks at it", parent.id());
+            return Ok(Turn::Over(words));
+        }
         let pass = self.row.input.get(PASS).and_then(Value::as_u64);
         if pass.is_some_and(|pass| pass < u64::from(parent.run.attempt)) {
             // Whoever works the later pass asks for it too; a pass that nobody took up has none else.

@@ -1,10 +1,12 @@
 //! What is done about a bulk change by a run of its own: `preview` gathers its targets, `rollback` undoes them, `reconcile` compares
 //! them with what is outside. `round` is how many targets are asked about, as fast as their destination allows; `applied` which ones,
-//! page by page; `doubt` what failed without a word of the destination's; `later` when a reconciliation comes next.
+//! page by page; `doubt` what failed without a word of the destination's; `later` when a reconciliation comes next,
+//! `newer` what later runs of the same rule made of a target.
 
 mod applied;
 mod doubt;
 mod later;
+mod newer;
 mod preview;
 mod reconcile;
 mod report;

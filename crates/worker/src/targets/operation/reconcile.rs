@@ -12,6 +12,7 @@ use waypost_store::{AddTargets, CommandWrite, ItemRow, NewRun, NewTarget, RunRow
 use super::applied::{Applied, Of};
 use super::doubt::{Doubts, Found as Outside};
 use super::later::Turn;
+use super::newer::{Others, corrects, retry_key};
 use super::report::{Mismatch, REPORT, counted, failure_object, in_details, list, listed};
 use super::round::{Act, Asked, Met, Round};
 use super::{LIFECYCLE, Operation, failed, unfit};
@@ -78,6 +79,8 @@ pub(super) async fn perform(operation: &Operation<'_>) -> Parting {
         total: Found {
             checked: counted(known, "totalChecked"),
             mismatches: counted(known, "mismatches"),
+            superseded: counted(known, "superseded"),
+            superseded_by: listed(known, "supersededBy"),
             errors: counted(known, "fetchErrors"),
             details: listed(known, "details"),
             failures: listed(known, "failures"),
@@ -95,6 +98,9 @@ pub(super) async fn perform(operation: &Operation<'_>) -> Parting {
 struct Found {
     checked: u64,
     mismatches: u64,
+    /// Those that a later run of the rule changed since, and which runs those are.
+    superseded: u64,
+    superseded_by: Vec<Value>,
     errors: u64,
     details: Vec<Value>,
     failures: Vec<Value>,
@@ -240,8 +246,9 @@ impl Reconciliation<'_> {
             if !found.is_empty() || !doubts.is_empty() {
                 self.check_unmoved().await?;
             }
+            let (found, may_retry) = self.without_newer(found).await?;
             let objects: Vec<Value> = found.iter().map(|(mismatch, _)| mismatch.object()).collect();
-            if !found.is_empty() && self.operation.rule.reconcile.as_ref().is_some_and(|it| it.retries) {
+            if !found.is_empty() && may_retry {
                 self.change_again(found).await?;
             }
             let total = &mut self.total;
@@ -259,6 +266,37 @@ impl Reconciliation<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Those that no later run of the rule changed since, and whether they are changed again: by one run at a time.
+    async fn without_newer(
+        &mut self,
+        found: Vec<(Mismatch, ItemRow)>,
+    ) -> Result<(Vec<(Mismatch, ItemRow)>, bool), Parting> {
+        if found.is_empty() {
+            return Ok((found, false));
+        }
+        let Operation { parent, row, shared, rule, .. } = self.operation;
+        let unread = |error: StoreError| match error {
+            StoreError::Unavailable(_) => Parting::GiveBack(None),
+            error => unfit(&error.to_string()),
+        };
+        let others = Others::of(&*shared.store, parent, row).await.map_err(unread)?;
+        let mut own = Vec::with_capacity(found.len());
+        for (mismatch, item) in found {
+            let Some(by) = others.changed(&*shared.store, &item).await.map_err(unread)? else {
+                own.push((mismatch, item));
+                continue;
+            };
+            self.total.superseded += 1;
+            if !self.total.superseded_by.iter().any(|known| known == by.id()) {
+                list(&mut self.total.superseded_by, json!(by.id()));
+            }
+        }
+        // All mismatches of this comparison, or none.
+        let may_begin = self.total.mismatches == 0 && others.open.is_none();
+        let retries = rule.reconcile.as_ref().is_some_and(|it| it.retries);
+        Ok((own, retries && (may_begin || self.retry_id.is_some())))
     }
 
     /// One that came by itself does not hold its parent back: what a retry or a rollback changed meanwhile is no mismatch.
@@ -295,6 +333,8 @@ impl Reconciliation<'_> {
             "run_id": self.operation.parent.id(),
             "totalChecked": self.total.checked,
             "mismatches": self.total.mismatches,
+            "superseded": self.total.superseded,
+            "supersededBy": self.total.superseded_by,
             "fetchErrors": self.total.errors,
             "details": self.total.details,
             "failures": self.total.failures,
@@ -319,7 +359,7 @@ impl Reconciliation<'_> {
         Parting::End(ending)
     }
 
-    /// Mismatches become targets of a new run: what is applied stays applied.
+    /// Mismatches become targets of a new run, which has no series of its own: what is applied stays applied.
     async fn change_again(&mut self, found: Vec<(Mismatch, ItemRow)>) -> Result<(), Parting> {
         let (parent, row, store) = (&self.operation.parent, self.operation.row, &self.operation.shared.store);
         let by = &self.operation.shared.options.name;
@@ -336,7 +376,8 @@ impl Reconciliation<'_> {
             title: parent.title.as_ref().map(|title| format!("{title}, once more")),
             playbook: parent.playbook.clone(),
             carried: parent.carried.clone(),
-            idempotency_key: Some(format!("{RECONCILE}-retry:{}", row.id())),
+            metadata: corrects(parent),
+            idempotency_key: Some(retry_key(row)),
             by: by.clone(),
             ..NewRun::default()
         };

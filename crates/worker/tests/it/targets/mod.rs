@@ -3,6 +3,7 @@
 mod apply;
 mod dead_letters;
 pub mod kit;
+mod later_runs;
 mod operations;
 mod preview;
 mod sources;

@@ -7,10 +7,11 @@ use waypost_worker::targets::row::in_words;
 use crate::console::parts::{figure, list, shown, text};
 
 /// Figures of reports, in the order in which they are shown; the last word is whether somebody should look.
-const FIGURES: [(&str, &str, bool); 6] = [
+const FIGURES: [(&str, &str, bool); 7] = [
     ("rolledBack", "Rolled back", false),
     ("totalChecked", "Compared", false),
     ("mismatches", "Mismatches", true),
+    ("superseded", "Changed by later runs", false),
     ("drifted", "Changed by others", true),
     ("errors", "Not rolled back", true),
     ("fetchErrors", "Not read", true),

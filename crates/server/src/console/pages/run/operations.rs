@@ -10,6 +10,7 @@ use crate::call::Call;
 use crate::console::ask::{ask, encoded};
 use crate::console::pages::bulk::report::{report, signed};
 use crate::console::parts::{ago, badge_of, figure, list, run_link, shown, text, time};
+use waypost_worker::targets::gather::is_stopped;
 use waypost_worker::targets::row::in_words;
 
 const LIMIT: &str = "10";
@@ -69,7 +70,8 @@ pub fn preview(row: &RunRow) -> Markup {
                 (figure("Without a value", &html! { (number("no_value")) }, number("no_value") > 0))
                 (figure("Stopped by guardrails", &html! { (preview.stopped) }, preview.stopped > 0))
             }
-            @if !totals["before"].is_null() {
+            @if is_stopped(&preview) { p.waits { "Nothing would change: on_violation is “stop”, and targets are past a guardrail." } }
+            @if !totals["before"].is_null() && !totals["after"].is_null() {
                 p { "In all " b.num { (in_words(&totals["before"])) } " → " b.num { (in_words(&totals["after"])) } " (" (signed(&in_words(&totals["difference"]))) ")" }
             }
             (largest(&totals))

@@ -60,6 +60,7 @@ pub async fn tab(call: &Call, row: &RunRow, now: Time) -> Result<Markup> {
         code: given(class),
         limit: LIMIT,
         cursor: asked(call, "cursor").map(str::to_owned),
+        ..ItemFilter::default()
     };
     let turn = call.page_turn().await;
     let page = call.store().item_page(filter).await?;
