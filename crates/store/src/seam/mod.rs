@@ -233,9 +233,6 @@ macro_rules! housekeeping_verbs {
             sample(filter: Filter, look_at: usize, reach: Option<Time>) -> Sample;
             /// The process of this name has these playbooks no more. Those that others offered under the same names stay.
             withdraw_playbooks(tenant: String, by: String, names: Vec<String>) -> ();
-            /// The newest runs that fit, with when they came in, began and ended: figures and charts are made of it. At most
-            /// `look_at` runs are read, whether they fit or not, so that it costs the same however many there are.
-            sample(filter: Filter, look_at: usize) -> Sample;
             /// How long each of these was worked, over all attempts: what it waited is left out. None: it never began, or its events are too
             /// many to be read for this.
             took(runs: Vec<RunRow>) -> Vec<Option<Span>>;
