@@ -185,8 +185,10 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
         }
     } else {
         let message = error.to_string();
-        let first = message.lines().next().unwrap_or_default();
-        let failed = Failed::new(BAD_INPUT, first.trim_start_matches("error: "));
+        // What is missing stands on lines of its own below what is said of it.
+        let first: Vec<&str> =
+            message.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
+        let failed = Failed::new(BAD_INPUT, first.join(" ").trim_start_matches("error: "));
         hint.into_iter().fold(failed, |failed, hint| failed.with_hint(&hint)).tell();
     }
     ExitCode::from(BAD_INPUT)

@@ -94,7 +94,8 @@ fn there(file: &Path) -> Result {
     if file.is_file() {
         return Ok(());
     }
-    Err(Failed::new(BAD_INPUT, format!("{}: there is no such file", file.display())))
+    let words = if file.is_dir() { "it is a folder: name a file" } else { "there is no such file" };
+    Err(Failed::new(BAD_INPUT, format!("{}: {words}", file.display())))
 }
 
 fn for_postgres(command: &str) -> Failed {

@@ -139,6 +139,7 @@ fn what_is_no_copy_is_refused_and_nothing_is_left() {
     rusqlite::Connection::open(shop.path("other.db")).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
     for (args, code, words) in [
         (&["restore", "none.db"][..], 2, "there is no such file"),
+        (&["restore", "."], 2, "it is a folder: name a file"),
         (&["backup", "copy.db"], 2, "there is no such file"),
         (&["restore", "text.db"], 1, "not a database"),
         (&["restore", "other.db"], 1, "no database of waypost"),

@@ -65,6 +65,7 @@ fn asked_for_wrongly() -> Vec<Case> {
         case("an unknown format", &["run", "list", "-o", "xml"], 2, &["xml", "jsonl"]),
         case("an unknown run", &["run", "show", "run-x"], 4, &["no run", "run-x"]),
         case("an unknown run's log", &["run", "logs", "run-x"], 4, &["no run", "run-x"]),
+        case("a missing argument, for programs", &["run", "pause", "run-x", "-o", "json"], 2, &["--reason"]),
         case("a limit that is none", &["queue", "limit", "q", "many"], 2, &["at_most", "many"]),
         case("a worker that may do nothing", &["worker"], 2, &["--allow-commands"]),
         case("a lease that is none", &["worker", "--allow-commands", "--lease", "0s"], 2, &["--lease"]),
