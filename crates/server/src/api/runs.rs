@@ -548,6 +548,10 @@ async fn items(call: Call, query: ItemsQuery) -> Result {
 
 /// A command as a request gives it.
 pub async fn command_write(call: &Call, body: CommandBody) -> Result<CommandWrite> {
+    if body.targets.as_ref().is_some_and(Vec::is_empty) {
+        let message = "is empty: name some, or leave it out for all of them";
+        return Err(Problem::field(&INVALID_INPUT, "targets", message));
+    }
     let command = CommandWrite {
         tenant: call.caller.tenant.clone(),
         run_id: call.path("run_id"),

@@ -9,6 +9,7 @@ use waypost_kernel::lifecycle::{Lifecycle, StateId, Transition};
 use waypost_kernel::{Actor, Ask, Code, Request};
 
 use super::access::audit;
+use super::alone::check_alone;
 use super::children;
 use super::claim::{Taken, claim_if_may, own_lease};
 use super::edit::{Edit, Extra, Stored};
@@ -103,6 +104,7 @@ pub(super) async fn carry_out<T: Tx>(tx: &mut T, write: &CommandWrite) -> Result
         }
         write.check_seq(&stored.row.run)?;
         let (change, extra) = decided?;
+        check_alone(tx, &stored, &change, write).await?;
         let operation = operations::begun(tx, &stored, &change, write).await?;
         let cancels = is_cancel(&change.events);
         let edit = Edit::of(stored, change, extra);

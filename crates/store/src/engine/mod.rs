@@ -8,6 +8,7 @@
 mod access;
 mod agents;
 mod alerts;
+mod alone;
 mod batch;
 mod changes;
 mod children;

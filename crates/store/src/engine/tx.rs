@@ -125,6 +125,9 @@ pub(crate) trait Tx {
     /// Unsettled runs of this lifecycle with this parent, with their seqs. Nobody else changes them or their parent
     /// until the transaction ends.
     async fn lock_children(&mut self, parent: &str, lifecycle: &str) -> Result<Vec<(String, u64)>>;
+    /// Runs of this lifecycle and of a rule that are ready or held, and operations on such runs that change something: some of them, by their ids.
+    /// Whoever else asks for the same waits until the transaction ends.
+    async fn live_of_rule(&mut self, tenant: &str, lifecycle: &str, rule: &str) -> Result<Vec<String>>;
 }
 
 /// Who has a slot of a concurrency key.

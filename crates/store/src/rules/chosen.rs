@@ -30,7 +30,8 @@ pub(crate) fn chosen(
             find(&kind.name, key)?.ok_or_else(|| invalid(format!("there is no {} {key:?}", kind.name)))?;
         let state = kind.state(item.state);
         if moves && (state.follow(command).is_none() || item.stays(kind)) {
-            return Err(invalid(format!("{key:?} is {} and no {command} is for it", state.name)));
+            let words = if item.discarded { "was discarded" } else { &format!("is {}", state.name) };
+            return Err(invalid(format!("{key:?} {words} and no {command} is for it")));
         }
         chosen.push(item);
     }

@@ -33,7 +33,7 @@ pub fn is_bulk(lifecycle: &Lifecycle) -> bool {
 }
 
 /// Another run of the same rule that is queued or under way, or an operation on one that changes targets. Two that are asked for at
-/// the same moment may not see each other: their concurrency key lets one wait for the other then, or refuses it.
+/// the same moment may not see each other here: the store looks again within the command.
 async fn live_run(store: &dyn Store, run: &RunRow) -> waypost_store::Result<Option<RunRow>> {
     let Some(rule) = name_of(run) else { return Ok(None) };
     let is_twin = |other: &RunRow| {

@@ -420,3 +420,16 @@ CREATE FUNCTION waypost.tidy_reminders(p_now timestamptz) RETURNS void LANGUAGE 
     gone AS (DELETE FROM waypost.watch WHERE ctid = ANY (ARRAY(SELECT place FROM wrong)))
   INSERT INTO waypost.watch(due_at, rids) SELECT r.stale_after, ARRAY[r.rid] FROM wrong JOIN waypost.runs r ON r.rid = wrong.rid WHERE r.state / 1000 = 3
 $$;
+
+-- One run of a rule at a time. Whoever lets one loose has this lock, and looks at the others in a statement after it.
+CREATE FUNCTION waypost.lock_rule(p_tenant text, p_rule text) RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  SELECT pg_advisory_xact_lock(hashtextextended(p_tenant || '/' || p_rule, 7006)) $$;
+
+-- Runs of a rule that are ready or held, and operations on such runs that change something: one without a key only reads. They are found by the
+-- states in which such runs begin, which are few among all runs.
+CREATE FUNCTION waypost.live_of_rule(p_tenant text, p_lifecycle text, p_rule text) RETURNS SETOF text LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  SELECT r.run_id FROM (SELECT s.code, s.lifecycle FROM waypost.lifecycle_states s WHERE s.initial AND s.code IS NOT NULL AND s.lifecycle IN (p_lifecycle, 'operation')) s
+    CROSS JOIN LATERAL (SELECT e.rid FROM waypost.events e WHERE e.dst = s.code AND e.seq = 1 OFFSET 0) e
+    CROSS JOIN LATERAL (SELECT o.* FROM waypost.runs o WHERE o.rid = e.rid OFFSET 0) r
+    WHERE r.state / 1000 IN (2, 3) AND r.tenant = p_tenant AND (r.playbook = p_rule OR starts_with(r.playbook, p_rule || '@'))
+      AND (s.lifecycle <> 'operation' OR r.concurrency_key IS NOT NULL) ORDER BY r.rid LIMIT 20 $$;

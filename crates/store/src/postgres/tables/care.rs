@@ -196,3 +196,12 @@ pub async fn lock_children(tx: &mut PgTx, parent: &str, lifecycle: &str) -> Resu
         .collect();
     tx.read(read)
 }
+
+/// What others have committed is seen once the lock is there: that is a statement of its own.
+pub async fn live_of_rule(tx: &mut PgTx, tenant: &str, lifecycle: &str, rule: &str) -> Result<Vec<String>> {
+    tx.open().await?;
+    tx.query("SELECT waypost.lock_rule($1, $2)", args![tenant, rule]).await?;
+    let rows = tx.query("SELECT waypost.live_of_rule($1, $2, $3)", args![tenant, lifecycle, rule]).await?;
+    let read: Outcome<Vec<String>> = rows.iter().map(|row| Columns(row).get(0)).collect();
+    tx.read(read)
+}

@@ -504,4 +504,8 @@ impl crate::engine::Tx for PgTx {
     async fn lock_children(&mut self, parent: &str, lifecycle: &str) -> Result<Vec<(String, u64)>> {
         care::lock_children(self, parent, lifecycle).await
     }
+
+    async fn live_of_rule(&mut self, tenant: &str, lifecycle: &str, rule: &str) -> Result<Vec<String>> {
+        care::live_of_rule(self, tenant, lifecycle, rule).await
+    }
 }

@@ -249,4 +249,8 @@ impl engine::Tx for Primitives<'_, '_> {
     async fn lock_children(&mut self, parent: &str, lifecycle: &str) -> Result<Vec<(String, u64)>> {
         Ok(overdue::open_children(self.0, parent, lifecycle)?)
     }
+
+    async fn live_of_rule(&mut self, tenant: &str, lifecycle: &str, rule: &str) -> Result<Vec<String>> {
+        Ok(overdue::live_of_rule(self.0, tenant, lifecycle, rule)?)
+    }
 }

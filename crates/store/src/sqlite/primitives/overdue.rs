@@ -95,3 +95,12 @@ pub fn open_children(tx: &Tx<'_>, parent: &str, lifecycle: &str) -> Result<Vec<(
                WHERE b.parent_run_id = ?1 AND s.lifecycle = ?2 AND n.state & 7 <> 4";
     Ok(tx.list(sql, [parent, lifecycle], |row| Ok((row.get(0)?, row.get(1)?)))?)
 }
+
+/// By the states in which such runs begin: these are few among all runs. An operation without a key changes nothing.
+pub fn live_of_rule(tx: &Tx<'_>, tenant: &str, lifecycle: &str, rule: &str) -> Result<Vec<String>> {
+    let sql = "SELECT b.run_id FROM state_codes s CROSS JOIN run_born b INDEXED BY run_births ON b.state = s.code CROSS JOIN run_now n ON n.rid = b.rid \
+               WHERE s.initial = 1 AND s.lifecycle IN (?1, 'operation') AND n.state & 7 IN (1, 2) AND b.tenant = ?2 \
+               AND (b.playbook = ?3 OR substr(b.playbook, 1, length(?3) + 1) = ?3 || '@') \
+               AND (s.lifecycle <> 'operation' OR n.concurrency_key IS NOT NULL) ORDER BY b.rid LIMIT 20";
+    Ok(tx.list(sql, [lifecycle, tenant, rule], |row| row.get(0))?)
+}

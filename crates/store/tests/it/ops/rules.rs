@@ -58,6 +58,22 @@ impl Ops {
     }
 }
 
+// proves R1
+#[test]
+fn a_second_run_of_a_rule_is_not_queued_by_hand_while_one_is() {
+    let ops = open();
+    let (one, other) = (ops.rule(&[("a", 900)]), ops.rule(&[("a", 800)]));
+    assert_eq!(ops.set_rule(&one, "QUEUED"), "QUEUED");
+    let queue = format!("UPDATE ops.rule_runs SET status = 'QUEUED' WHERE id = '{other}'");
+    ops.refused(&queue).is("WP409", "INVALID_TRANSITION");
+    assert_eq!(ops.set_rule(&one, "APPLYING"), "APPLYING");
+    ops.refused(&queue).is("WP409", &one);
+    ops.set_target(&one, "a", "status = 'APPLYING'");
+    ops.set_target(&one, "a", "status = 'APPLIED'");
+    assert_eq!(ops.set_rule(&one, "APPLIED"), "APPLIED");
+    assert_eq!(ops.set_rule(&other, "QUEUED"), "QUEUED");
+}
+
 #[test]
 fn a_rule_is_run_from_sql_alone() {
     let ops = open();

@@ -444,6 +444,8 @@ impl Reconciliation<'_> {
             name: "queue".to_owned(),
             by: by.clone(),
             reason: Some(format!("{LIFECYCLE} {} found mismatches", self.operation.row.id())),
+            // It waits for others of its rule, as one that a schedule starts.
+            force: true,
             ..CommandWrite::default()
         };
         store.command(queue).await.map(drop).map_err(refused)

@@ -2,13 +2,13 @@
 
 use serde_json::json;
 use waypost_kernel::Phase;
-use waypost_store::StoreError;
+use waypost_store::{CommandWrite, StoreError};
 use waypost_worker::targets::gather::{NotGathered, gather};
 use waypost_worker::targets::source::Reader;
 use waypost_worker::targets::{check_command, preview_of};
 
 use super::kit::{REST, Stage, settings};
-use crate::support::{On, open};
+use crate::support::{On, Shop, open};
 
 // proves R1
 #[tokio::test(flavor = "multi_thread")]
@@ -106,5 +106,36 @@ async fn a_rule_that_was_started_by_name_is_gathered_by_a_worker_and_has_one_run
         check_command(&*stage.own.store, &runs[1], "queue", true).await.unwrap();
         stage.worked(runs[0].id()).await;
         check_command(&*stage.own.store, &runs[1], "queue", false).await.unwrap();
+    }
+}
+
+// proves R1
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_previews_that_are_queued_at_the_same_moment_one_is_refused() {
+    for on in [On::Sqlite, On::Postgres] {
+        let (store, _kept) = open(on).await;
+        let mut stage = Stage::new(store, 3, settings(&[]));
+        let playbook = stage.playbook(REST);
+        for _ in 0..3 {
+            let (one, _) = stage.gathered(&playbook).await.unwrap();
+            let (other, _) = stage.gathered(&playbook).await.unwrap();
+            let queue = |id: &str, force: bool| {
+                let write = CommandWrite { name: "queue".to_owned(), force, ..Shop::cancelling(id) };
+                stage.own.store.command(write)
+            };
+            let answers = tokio::join!(queue(one.id(), false), queue(other.id(), false));
+            let (queued, refused, left) = match answers {
+                (Ok(queued), Err(refused)) => (queued, refused, other.id()),
+                (Err(refused), Ok(queued)) => (queued, refused, one.id()),
+                answers => panic!("{on:?}: {answers:?}"),
+            };
+            assert!(
+                matches!(&refused, StoreError::Refused(refusal) if refusal.message.contains(queued.id())),
+                "{on:?}: {refused:?}"
+            );
+            queue(left, true).await.unwrap();
+            assert_eq!(stage.worked(queued.id()).await.status(), "APPLIED");
+            assert_eq!(stage.worked(left).await.status(), "APPLIED", "{on:?}: it waited");
+        }
     }
 }

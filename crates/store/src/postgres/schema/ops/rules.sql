@@ -44,6 +44,20 @@ BEGIN
   RETURN v_run;
 END $$;
 
+-- Before a run of a rule is let loose or taken up again by hand.
+CREATE FUNCTION waypost.check_alone(p_id text, p_tenant text, p_rule text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  v_other waypost.runs;
+BEGIN
+  PERFORM waypost.lock_rule(p_tenant, p_rule);
+  SELECT r.* INTO v_other FROM waypost.live_of_rule(p_tenant, 'rule', p_rule) l(id) JOIN waypost.runs r ON r.run_id = l.id
+    WHERE r.run_id <> p_id AND r.parent_run_id IS DISTINCT FROM p_id LIMIT 1;
+  IF FOUND THEN
+    PERFORM waypost.refuse('WP409', format('INVALID_TRANSITION: %s has a run that is %s already, %s', p_rule, waypost.status_of(v_other.state), v_other.run_id),
+      'Wait for it or cancel it; waypost run queue --force queues this one behind it.', 'status');
+  END IF;
+END $$;
+
 CREATE FUNCTION waypost.rule_runs_write() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   c_changeable CONSTANT text[] := '{status,errorCode,errorMessage,metadata,startedAt,finishedAt}';
@@ -77,6 +91,10 @@ BEGIN
   IF to_jsonb(NEW) - c_changeable <> to_jsonb(OLD) - c_changeable THEN
     PERFORM waypost.refuse('WP409', format('IMMUTABLE: of %s only status, metadata, errorCode and errorMessage can be changed by hand', OLD.id),
       'Start a new run instead.');
+  END IF;
+  -- A transaction of a higher isolation would not see what the lock was waited for.
+  IF OLD.playbook IS NOT NULL AND (OLD.status, NEW.status) IN (('PREVIEW', 'QUEUED'), ('PARTIAL', 'APPLYING'), ('FAILED', 'APPLYING')) THEN
+    PERFORM waypost.check_alone(OLD.id, OLD."tenantId", OLD."ruleId");
   END IF;
   PERFORM waypost.locked_rule(OLD.id, NEW.status);
   UPDATE waypost.board b SET status = NEW.status, error_code = NEW."errorCode", error_msg = NEW."errorMessage", metadata = NEW.metadata WHERE b.run_id = OLD.id;
