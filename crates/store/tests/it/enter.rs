@@ -308,7 +308,9 @@ fn a_move_in_sql_makes_of_a_row_what_the_kernel_makes_of_it() {
     lifecycles.retain(|lifecycle| lifecycle.kind == Kind::Run);
     for number in 0..GENERATED {
         let made = dice.lifecycle(number);
-        database.psql(&waypost_kernel::render::postgres::definition(&made)).unwrap();
+        // As it is added: in one transaction.
+        let rows = waypost_kernel::render::postgres::definition(&made);
+        database.psql(&format!("BEGIN; {rows} COMMIT;")).unwrap();
         lifecycles.push(made);
     }
     let mut compared = 0;
