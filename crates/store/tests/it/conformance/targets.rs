@@ -490,6 +490,7 @@ pub async fn dead_letters_are_told_by_class(store: &dyn Database) {
             run_id: first.id().into(),
             kind: Some("target".into()),
             status,
+            key: None,
             code: Some("TIMEOUT".into()),
             limit: 1,
             cursor: None,
