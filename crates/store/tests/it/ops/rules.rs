@@ -137,6 +137,9 @@ fn dead_letters_are_found_and_retried_in_sql() {
     // All of them, with the run.
     assert_eq!(ops.set_rule(&id, "APPLYING"), "APPLYING");
     assert_eq!(ops.targets(&id), "a=APPLIED b=APPLIED c=QUEUED");
+    ops.set_target(&id, "c", "status = 'APPLYING'");
+    ops.set_target(&id, "c", "status = 'APPLIED'");
+    assert_eq!(ops.set_rule(&id, "APPLIED"), "APPLIED");
     let two = ops.partial();
     let both = format!(
         "UPDATE ops.rule_targets SET status = 'QUEUED' WHERE \"ruleRunId\" = '{two}' AND status = 'FAILED' RETURNING id"
