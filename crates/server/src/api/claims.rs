@@ -10,8 +10,9 @@ use waypost_kernel::Span;
 use waypost_store::codec::token_text;
 use waypost_store::{Can, Claim, Claimed, CommandedClaim, Held, PAGE_BYTES, Parts, Take, iso};
 
+use super::commands::command_write;
 use super::requests::{ChangesQuery, ClaimBody, ClaimOneBody, ClaimingCommandBody};
-use super::runs::{IF_MATCH, command_write, renamed};
+use super::runs::{IF_MATCH, renamed};
 use super::shapes::{CLAIMED, CLAIMS, COMMANDED_CLAIM};
 use super::{BODY_BYTES, Content, GET, POST, Route, RouteResponse, SMALL_BYTES, asks, ok, takes};
 use crate::answer::{self, Pieces, Result};

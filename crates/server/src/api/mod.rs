@@ -7,6 +7,7 @@ mod alerts;
 mod batches;
 pub mod bulk;
 mod claims;
+mod commands;
 mod events;
 mod executions;
 mod health;

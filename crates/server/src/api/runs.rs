@@ -10,15 +10,15 @@ use waypost_kernel::Span;
 use waypost_kernel::text::MAX_PAGE;
 use waypost_schema::{Field, Kind, Shape, optional};
 use waypost_store::{
-    CommandWrite, Enqueued, EnqueuedClaim, Filter, ItemFilter, NewItem, NewRun, Page, Parts, RunRow,
-    StoreError, Take,
+    Enqueued, EnqueuedClaim, Filter, ItemFilter, NewItem, NewRun, Page, Parts, RunRow, StoreError, Take,
 };
-use waypost_worker::bulk::{check, give};
+use waypost_worker::bulk::give;
 use waypost_worker::playbook::Playbook;
 use waypost_worker::playbook::known::{self, LeftOpen};
 use waypost_worker::targets::{asked_about, is_bulk, operation_of, with_origin};
 
 use super::claims::lease_object;
+use super::commands::command_write;
 use super::executions::{encoded, linked};
 use super::kinds::KEY;
 use super::playbooks::by_name;
@@ -544,29 +544,6 @@ async fn items(call: Call, query: ItemsQuery) -> Result {
     let answer = answer::list(200, "items", page.items, write, ("next_cursor", &page.next));
     let path = format!("/v1/runs/{}/items", encoded(&run_id));
     Ok(turn.lasting_with(linked(&call, answer, &path, page.next.as_deref())))
-}
-
-/// A command as a request gives it.
-pub async fn command_write(call: &Call, body: CommandBody) -> Result<CommandWrite> {
-    if body.targets.as_ref().is_some_and(Vec::is_empty) {
-        let message = "is empty: name some, or leave it out for all of them";
-        return Err(Problem::field(&INVALID_INPUT, "targets", message));
-    }
-    let command = CommandWrite {
-        tenant: call.caller.tenant.clone(),
-        run_id: call.path("run_id"),
-        name: call.path("command"),
-        by: call.caller.by(body.by),
-        reason: body.reason,
-        force: body.force,
-        graceful: body.graceful,
-        items: body.targets,
-        resolutions: body.resolutions,
-        if_seq: call.if_match()?,
-        actor: body.actor,
-    };
-    check(call.store(), &command).await?;
-    Ok(command)
 }
 
 async fn command(call: Call, body: CommandBody) -> Result {
