@@ -271,7 +271,7 @@ fn without_its_object_store_no_run_is_left_behind() {
         start(&url, &asked, false).is_error(502, "UPSTREAM_UNAVAILABLE");
     }
     assert_eq!(shop.runs().len(), 1, "no run is made before the object store was seen again");
-    let mut other = json!({ "agent_slug": "violin", "correlationId": "c9", "input": { "a": 1 } });
+    let mut other = json!({ "agent_slug": "violin", "correlationId": "c9", "trigger": "manual" });
     start(&url, &other, false).is_error(502, "UPSTREAM_UNAVAILABLE");
     drop(server);
     fs::remove_file(shop.path("in-the-way")).unwrap();
@@ -282,7 +282,7 @@ fn without_its_object_store_no_run_is_left_behind() {
     let again = start(&url, &asked, false);
     assert_eq!((again.status, &again.body["run_id"]), (202, &started.body["run_id"]), "{}", again.body);
     // What it was asked with is nobody's any more, too.
-    other["input"] = json!({ "a": 2 });
+    other["trigger"] = json!("event");
     let answer = start(&url, &other, false);
     assert_eq!(answer.status, 202, "{}", answer.body);
     for other in ["c1#2", "run-after/c1"] {
