@@ -40,7 +40,7 @@ pub async fn what_a_process_has_no_more_is_withdrawn(store: &dyn Database) {
     assert_eq!(found(store, of("shop")).await, ["shop old bb", "* update cc"], "another's and a tenant's stay");
     store.withdraw_playbooks("*".into(), "w1".into(), gone()).await.unwrap();
     store.withdraw_playbooks("*".into(), "w2".into(), Vec::new()).await.unwrap();
-    assert_eq!(found(store, of("default")).await, ["* update cc"]);
+    assert_eq!(found(store, of("other")).await, ["* update cc"]);
 }
 
 // proves U1
