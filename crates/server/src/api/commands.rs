@@ -6,14 +6,9 @@ use waypost_worker::bulk::check;
 use super::requests::CommandBody;
 use crate::answer::Result;
 use crate::call::Call;
-use crate::problem::{INVALID_INPUT, Problem};
 
 /// A command as a request gives it.
 pub async fn command_write(call: &Call, body: CommandBody) -> Result<CommandWrite> {
-    if body.targets.as_ref().is_some_and(Vec::is_empty) {
-        let message = "is empty: name some, or leave it out for all of them";
-        return Err(Problem::field(&INVALID_INPUT, "targets", message));
-    }
     let command = CommandWrite {
         tenant: call.caller.tenant.clone(),
         run_id: call.path("run_id"),

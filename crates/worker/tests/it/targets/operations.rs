@@ -269,9 +269,10 @@ async fn reconciliations_come_by_themselves_each_once_and_mismatches_are_changed
         let retry = stage.own.run(retry).await;
         assert_eq!((retry.status(), retry.retry_of.as_deref()), ("APPLIED", Some(id.as_str())));
         // Nobody is behind the first one here, so it is itself.
-        for (run, source) in [(stage.own.run(first.id()).await, "schedule"), (retry, "reconciliation")] {
-            let origin = Value::Object((*run.metadata).clone());
-            assert_eq!(origin, json!({ "actor": id, "source": source }));
+        let corrects = json!({ "actor": id, "source": "reconciliation", "corrects": id });
+        let by_itself = json!({ "actor": id, "source": "schedule" });
+        for (run, source) in [(stage.own.run(first.id()).await, by_itself), (retry, corrects)] {
+            assert_eq!(Value::Object((*run.metadata).clone()), source);
             assert_eq!(run.correlation_id.as_deref(), Some(id.as_str()), "{source}");
         }
         assert_eq!(stage.counted(&id).await["APPLIED"], 5, "what was applied stays applied");
